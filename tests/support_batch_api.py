@@ -38,13 +38,15 @@ def batch_lines(count: int, **body: Any) -> bytes:
 
 @dataclass
 class ScriptedRoom:
-    """A Room that a test opens and closes; `unstarted` has what it was asked for."""
+    """A Room that a test opens and closes; `unstarted` has what it was asked for, `num_looks` counts is_ready()."""
 
     is_open: bool = True
     is_serving: bool = True
     unstarted: list[int] = field(default_factory=list)
+    num_looks: int = 0
 
     def is_ready(self) -> bool:
+        self.num_looks += 1
         return self.is_serving
 
     def has_room(self, num_unstarted: int, num_unadmitted: int) -> bool:

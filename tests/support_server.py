@@ -24,6 +24,7 @@ from chairlift.server.app import server_app
 from chairlift.server.replica import Replica
 from chairlift.web.auth.api_keys import KeyRing
 from chairlift.web.auth.credentials import Credentials
+from chairlift.web.batch_api.batch_api import BatchApi
 from support_config import make_server_config
 from support_forks import TORCH_MODULES, children_of, process_start
 from support_process import TIMEOUT_SECONDS
@@ -42,6 +43,7 @@ class InProcessServer:
 
     http: httpx.AsyncClient
     replica: Replica
+    batches: BatchApi
     drained: list[int] = field(default_factory=list)
 
     async def metric(self, series: str) -> float:
@@ -81,7 +83,7 @@ async def open_server(
     try:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://server") as http:
-            yield InProcessServer(http, replica, drain_calls)
+            yield InProcessServer(http, replica, server.batches, drain_calls)
     finally:
         await server.batches.close()
         await replica.close()

@@ -10,11 +10,11 @@ from chairlift.router.forwarding import ForwardRoute
 from chairlift.router.generation import GenerationRoute
 from chairlift.router.live.live_fleet import live_fleet
 from chairlift.router.live.replica_relay import ReplicaRelay
+from chairlift.router.routed_batch_models import routed_batch_models
 from chairlift.router.router import Router
 from chairlift.ui.static_files import static_files
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.batch_api.batch_api import BatchApi
-from chairlift.web.batch_api.batch_models import BatchModels
 from chairlift.web.route_entry import RouteEntry
 from chairlift.web.service.docs_routes import DocsRoutes
 from chairlift.web.service.http_app import HttpApp
@@ -73,7 +73,7 @@ def router_app(
     ]
     batches = BatchApi(
         router.config.http, lifecycle, {path: app for _, path, app in own_routes if path in BATCH_ENDPOINTS},
-        RoutedBatchRoom(router), BatchModels(router.resolve_model),
+        RoutedBatchRoom(router), routed_batch_models(router),
         on_response=router.telemetry.record_response, tracer=router.tracer,
     )  # fmt: skip
     routes = [*own_routes, *batches.routes(), *page.routes(), *extension.routes]

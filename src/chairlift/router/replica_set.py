@@ -405,10 +405,13 @@ class ReplicaSet:
         """The process of each replica by replica id, "" where it is unknown."""
         return {replica_id: replica.incarnation for replica_id, replica in self._replicas.items()}
 
-    def has_usable(self, now: float) -> bool:
-        """Return whether some replica of a weight above 0 may answer: healthy, or ejected though its probes succeed."""
+    def has_usable(self, now: float, model: str = "") -> bool:
+        """Return whether some replica of a weight above 0 may answer: healthy, or ejected though its probes succeed.
+
+        `model`: only those for this model count; "" for any.
+        """
         self._advance(now)
-        return any(replica.health.state in USABLE and replica.weight > 0 for replica in self._replicas.values())
+        return any(replica.health.state in USABLE and replica.weight > 0 for replica in self._pool(model))
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:

@@ -27,6 +27,12 @@ STATE_MESSAGES = {
 ENGINE_STARTS = "the engine is down; it is started again"
 
 
+def leaving_error() -> Unavailable:
+    """Return the error for a client whose request comes too late."""
+    state = ReplicaState.DRAINING
+    return Unavailable(STATE_MESSAGES[state], state=str(state), retry_after=RETRY_SECONDS[state])
+
+
 class Lifecycle:
     """State of start and shutdown; the engine's state is queried each time.
 

@@ -11,11 +11,19 @@ import pytest
 
 from chairlift.core.load_report import ReplicaState
 from chairlift.protocol.batches.batch_fields import BATCH_ENDPOINTS
-from chairlift.web.batch_api import batch_store
+from chairlift.web.batch_api import batch_store, file_store
+from chairlift.web.batch_api.batch_store import BatchStore
+from chairlift.web.batch_api.disk_usage import DiskUsage
 from chairlift.web.batch_api.files_config import FilesConfig
 from support_batch_api import BODIES, BatchClient, batch_line, batch_lines
+from support_batch_runner import quicken
 from support_server import MODEL, open_server, run
 from support_services import fake_service
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    quicken(monkeypatch)
 
 
 def with_server(scenario: Callable[[BatchClient], Awaitable[None]], **options: Any) -> None:
@@ -165,14 +173,14 @@ def test_a_batch_goes_on_in_the_next_server(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_server(fake_service(), files=files) as server:
             client = BatchClient(server.http)
-            batch_id = await client.create(batch_lines(200))
-            while (await client.batch(batch_id))["request_counts"]["completed"] < 10:
+            batch_id = await client.create(batch_lines(60))
+            while (await client.batch(batch_id))["request_counts"]["completed"] < 3:
                 await asyncio.sleep(0)
         async with open_server(fake_service(), files=files) as server:
             client = BatchClient(server.http)
             batch = await client.wait(batch_id)
-            assert batch["request_counts"] == {"total": 200, "completed": 200, "failed": 0}
-            assert len(await client.entries(batch["output_file_id"])) == 200
+            assert batch["request_counts"] == {"total": 60, "completed": 60, "failed": 0}
+            assert len(await client.entries(batch["output_file_id"])) == 60
 
     run(scenario())
 
@@ -250,3 +258,52 @@ def test_no_batch_begins_while_files_and_batches_have_too_many_bytes() -> None:
         assert (await client.call("POST", "/v1/files", **form)).status_code == 200
 
     with_server(scenario, files=FilesConfig(files_bytes=len(batch_lines(200, max_tokens=200)) + 10))
+
+
+def test_no_batch_begins_while_its_tenant_has_too_many_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its outputs are files, and are always written."""
+
+    async def scenario(client: BatchClient) -> None:
+        file_id = await client.upload(batch_lines(1))
+        body = {"input_file_id": file_id, "endpoint": "/v1/completions", "completion_window": "24h"}
+        monkeypatch.setattr(file_store, "MAX_FILES", 1)
+        response = await client.call("POST", "/v1/batches", json=body)
+        assert response.status_code == 429 and int(response.headers["retry-after"]) == 60
+        assert response.json()["error"]["message"] == "1 files are stored, the limit is 1; delete some"
+        monkeypatch.setattr(file_store, "MAX_FILES", 2)
+        assert (await client.call("POST", "/v1/batches", json=body)).status_code == 200
+
+    with_server(scenario)
+
+
+@pytest.mark.parametrize("is_temporary", [False, True])
+def test_a_batch_that_comes_with_the_end_of_the_server_is_rejected_or_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_temporary: bool
+) -> None:  # fmt: skip
+    folder = None if is_temporary else tmp_path / "state"
+
+    async def scenario() -> None:
+        async with open_server(fake_service(), files=FilesConfig(files_folder=folder)) as server:
+            client = BatchClient(server.http)
+            body = {"input_file_id": await client.upload(batch_lines(1)), "endpoint": "/v1/completions"}
+            body["completion_window"] = "24h"
+            add = BatchStore.add
+
+            async def late(self: BatchStore, *arguments: Any) -> None:
+                await server.batches.close()
+                await add(self, *arguments)
+
+            monkeypatch.setattr(BatchStore, "add", late)
+            response = await client.call("POST", "/v1/batches", json=body)
+            monkeypatch.undo()
+            assert response.status_code == (503 if is_temporary else 200)
+            for method, path, options in (
+                ("POST", "batches", {"json": body}), ("GET", "batches", {}), ("GET", "files", {}),
+                ("POST", "files", {"files": {"file": ("a", b"x")}, "data": {"purpose": "batch"}}),
+            ):  # fmt: skip
+                assert (await client.call(method, f"/v1/{path}", **options)).status_code == 503, (method, path)
+        if not is_temporary:
+            [kept] = BatchStore(tmp_path / "state" / "batches", DiskUsage(1)).unfinished()
+            assert kept.id == response.json()["id"] and kept.status == "validating" and not kept.errors
+
+    run(scenario())

@@ -2,108 +2,31 @@
 
 import asyncio
 import errno
-import json
 import os
+import shutil
 import threading
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from chairlift.core.errors import InvalidRequest
-from chairlift.web.batch_api import batch_runner, batch_slots, running_places
-from chairlift.web.batch_api.batch_runner import MAX_RETRIES, BatchRunner
-from chairlift.web.batch_api.batch_slots import MAX_LOST_ATTEMPTS, BatchSlots
+from chairlift.core.errors import InvalidRequest, Unavailable
+from chairlift.web.batch_api import batch_runner, batch_store, file_store
+from chairlift.web.batch_api.batch_requests import MAX_RETRIES
+from chairlift.web.batch_api.batch_slots import MAX_LOST_ATTEMPTS
 from chairlift.web.batch_api.batch_store import BatchStore
 from chairlift.web.batch_api.disk_usage import DiskUsage
 from chairlift.web.batch_api.file_store import FileStore
-from chairlift.web.batch_api.files_config import FilesConfig
-from chairlift.web.batch_api.running_places import MAX_RUNNING_OF_TENANT
 from chairlift.web.batch_api.stored_batch import BatchStatus, StoredBatch
-from chairlift.web.batch_files import batch_run
 from chairlift.web.batch_files.batch_lines import BatchLine
-from chairlift.web.batch_files.batch_run import BatchResponse
-from support_batch_api import ScriptedModels, ScriptedRoom, batch_line, batch_lines
-
-WINDOW = 86_400
-
-
-class Batches:
-    """A runner over the folder of a test, whose sender answers by `script`; `sent` counts what it has sent."""
-
-    def __init__(self, path: Path, script: Callable[[BatchLine], Any], num_requests: int = 8) -> None:
-        self.now, self.room, self.models = 1000.0, ScriptedRoom(), ScriptedModels()
-        self.sent: Counter[str] = Counter()
-        self.tenants: set[str] = set()
-        self.usage = DiskUsage(10**9)
-        self.files = FileStore(path / "files", FilesConfig(), self.usage)
-        self.store = BatchStore(path / "batches", self.usage)
-        self._script = script
-        self.runner = BatchRunner(
-            self.store, self.files, BatchSlots(num_requests, self.room), self.sender, self.models.served(),
-            max_requests=num_requests, max_body_bytes=1000, now=lambda: self.now,
-        )  # fmt: skip
-        self._requests = path / "requests.jsonl"
-
-    def sender(self, tenant: str) -> Any:
-        self.tenants.add(tenant)
-
-        async def send(line: BatchLine) -> BatchResponse:
-            self.sent[line.custom_id] += 1
-            status = self._script(line)
-            if asyncio.iscoroutine(status):
-                status = await status
-            body = status if isinstance(status, dict) else {"id": line.custom_id}
-            return BatchResponse(body.get("status", status), "id", body, 0.0)
-
-        return send
-
-    async def add(self, content: bytes, batch_id: str = "batch_1", tenant: str = "alice") -> StoredBatch:
-        self._requests.write_bytes(content)
-        batch = StoredBatch(
-            id=batch_id, tenant=tenant, endpoint="/v1/completions", input_file_id="file-1", completion_window="24h",
-            metadata={}, created_at=1000, expires_at=1000 + WINDOW,
-        )  # fmt: skip
-        await self.store.add(batch, self._requests)
-        self._requests.unlink()
-        return batch
-
-    async def start(self, content: bytes, batch_id: str = "batch_1", tenant: str = "alice") -> StoredBatch:
-        batch = await self.add(content, batch_id, tenant)
-        self.runner.start(batch)
-        return batch
-
-    def entries(self, file_id: str | None) -> dict[str, Any]:
-        if file_id is None:
-            return {}
-        text = self.files.path(self.files.get("alice", file_id)).read_text()
-        entries = [json.loads(line) for line in text.splitlines()]
-        assert len({each["custom_id"] for each in entries}) == len(entries)
-        return {each["custom_id"]: each for each in entries}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
-async def ended(batch: StoredBatch) -> None:
-    await until(lambda: batch.status.is_final)
+from support_batch_api import batch_line, batch_lines
+from support_batch_runner import WINDOW, Batches, counts, ended, quicken, until
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_slots, "POLL_SECONDS", 0.001)
-    monkeypatch.setattr(batch_run, "FIRST_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(batch_runner, "POLL_SECONDS", 0.001)
-
-
-def counts(batch: StoredBatch) -> tuple[int, int, int]:
-    return batch.total, batch.completed, batch.failed
+    quicken(monkeypatch)
 
 
 def test_responses_and_errors_come_in_two_files(tmp_path: Path) -> None:
@@ -160,27 +83,6 @@ def test_a_file_that_is_not_valid_fails_and_names_the_lines(tmp_path: Path, name
         for error, (code, line, message) in zip(batch.errors, expected, strict=False):
             assert (error["code"], error["line"]) == (code, line) and message in error["message"]
         assert len(batch.errors) >= len(expected)
-
-    asyncio.run(scenario())
-
-
-def test_many_invalid_lines_are_counted_and_a_file_may_be_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    monkeypatch.setattr(batch_runner, "MAX_REQUESTS", 200)
-
-    async def scenario() -> None:
-        batches = Batches(tmp_path, lambda line: 200)
-        many = await batches.start(b"{\n" * 150)
-        long, more = [
-            await batches.start(content, f"batch_{len(content)}") for content in (batch_lines(201), b"{\n" * 999)
-        ]
-        for each in (many, long, more):
-            await ended(each)
-        await batches.runner.close()
-        assert len(many.errors) == 101 and many.errors[-1]["message"] == "50 more lines are invalid"
-        assert [each["message"] for each in long.errors] == ["the file has more than 200 requests, which is the limit"]
-        assert len(more.errors) == 101 and more.errors[-1]["message"] == "101 or more other lines are invalid"
 
     asyncio.run(scenario())
 
@@ -308,8 +210,9 @@ def test_what_has_no_response_at_the_end_of_the_window_expires(tmp_path: Path) -
             return 200
 
         batches = Batches(tmp_path, script)
-        batches.now = 1000 + WINDOW - 1.0  # of real time, within which r0 has its response
         batch = await batches.start(batch_lines(4))
+        await until(lambda: batch.completed == 1)
+        batches.now += WINDOW
         await ended(batch)
         assert batch.status is BatchStatus.EXPIRED and counts(batch) == (4, 1, 3)
         errors = batches.entries(batch.error_file_id)
@@ -467,12 +370,12 @@ def test_a_retry_waits_until_the_service_is_ready_and_none_follows_the_stop(tmp_
         batch = await batches.start(batch_lines(1))
         for number in range(1, 4):
             await until(lambda expected=number: batches.sent["r0"] == expected)  # type: ignore[misc]
-            await asyncio.sleep(0.02)
+            await batches.looks()
             assert batches.sent["r0"] == number
             batches.room.is_serving = True
-        batches.runner._slots.stop()
+        batches.slots.stop()
         batches.room.is_serving = True
-        await asyncio.sleep(0.02)
+        await batches.looks()
         assert batches.sent["r0"] <= 4 and batch.status is BatchStatus.IN_PROGRESS
         await batches.runner.close()
         assert batches.store.responses_path(batch).read_bytes() == b"" == batches.store.errors_path(batch).read_bytes()
@@ -528,183 +431,6 @@ def test_what_a_power_failure_leaves_behind_the_last_line_is_removed(tmp_path: P
     asyncio.run(scenario())
 
 
-def test_responses_are_brought_to_the_disk_while_the_batch_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    monkeypatch.setattr(batch_runner, "SYNC_SECONDS", 0.001)
-    synced, sync = set[int](), os.fsync
-
-    def fsync(descriptor: int) -> None:
-        synced.add(os.fstat(descriptor).st_ino)
-        sync(descriptor)
-
-    async def scenario() -> None:
-        async def first(line: BatchLine) -> int:
-            if line.custom_id == "r1":
-                await asyncio.Event().wait()
-            return 200
-
-        batches = Batches(tmp_path, first)
-        batch = await batches.start(batch_lines(2))
-        await until(lambda: batch.completed == 1)
-        journal = batches.store.responses_path(batch).stat()
-        monkeypatch.setattr(os, "fsync", fsync)
-        await until(lambda: journal.st_ino in synced and batches.usage.num_bytes() > journal.st_size)
-        await batches.runner.close()
-
-    asyncio.run(scenario())
-
-
-def test_one_tenant_leaves_running_places_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        gate = asyncio.Event()
-
-        async def script(line: BatchLine) -> int:
-            if line.custom_id != "quick":
-                await gate.wait()
-            return 200
-
-        batches = Batches(tmp_path, script, num_requests=100)
-        many = [await batches.start(batch_lines(1), f"batch_{number}") for number in range(12)]
-        await until(lambda: sum(each.status is BatchStatus.IN_PROGRESS for each in many) == MAX_RUNNING_OF_TENANT)
-        other = await batches.start(batch_line("quick"), "batch_other", "bob")
-        await ended(other)
-        assert other.status is BatchStatus.COMPLETED
-        assert [each.status for each in many[8:]] == ["validating"] * 4
-        await batches.runner.cancel(many[11])
-        await ended(many[11])
-        assert many[11].status is BatchStatus.CANCELLED, "a batch that waits for its place can be cancelled"
-        gate.set()
-        for each in many:
-            await ended(each)
-        assert [each.status for each in many] == ["completed"] * 11 + ["cancelled"]
-        await batches.runner.close()
-
-    asyncio.run(scenario())
-
-
-def test_a_batch_that_waits_for_its_place_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_places, "MAX_RUNNING_OF_TENANT", 1)
-
-    async def scenario() -> None:
-        async def script(line: BatchLine) -> int:
-            await asyncio.Event().wait()
-            return 200
-
-        batches = Batches(tmp_path, script)
-        await batches.start(batch_lines(1))
-        await until(lambda: batches.sent["r0"] == 1)
-        batches.now += WINDOW
-        waiting = await batches.start(batch_lines(3) + b"{", "batch_2")
-        await ended(waiting)
-        assert waiting.status is BatchStatus.EXPIRED and counts(waiting) == (3, 0, 3)
-        assert set(batches.entries(waiting.error_file_id)) == {"r0", "r1", "r2"} and batches.sent["r1"] == 0
-        await batches.runner.close()
-
-    asyncio.run(scenario())
-
-
-def test_models_that_are_not_served_fail_the_batch_and_are_named_once(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        batches = Batches(tmp_path, lambda line: 200)
-        content = batch_line("a") + b"".join(batch_line(f"b{n}", model="other") for n in range(3))
-        batch = await batches.start(content + batch_line("c", model="third"))
-        await ended(batch)
-        await batches.runner.close()
-        assert batch.status is BatchStatus.FAILED and not batches.sent
-        assert [(each["code"], each["line"]) for each in batch.errors] == [("invalid_line", 2), ("invalid_line", 5)]
-        assert "'other' is not served here" in batch.errors[0]["message"]
-
-    asyncio.run(scenario())
-
-
-def test_models_are_asked_for_once_the_service_is_ready(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        batches = Batches(tmp_path, lambda line: 200)
-        batches.room.is_serving, names = False, batches.models.names
-        batches.models.names = {}  # a router that knows no replica yet
-        batch, other = await batches.start(batch_lines(1)), await batches.start(batch_lines(1), "batch_2")
-        await asyncio.sleep(0.02)
-        assert batch.status is BatchStatus.VALIDATING
-        await batches.runner.cancel(other)
-        await ended(other)
-        batches.models.names, batches.room.is_serving = names, True
-        await ended(batch)
-        assert (batch.status, other.status) == ("completed", "cancelled")
-        await batches.runner.close()
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("change", ["name", "default", "fingerprint"])
-def test_a_batch_is_not_continued_with_another_model(tmp_path: Path, change: str) -> None:
-    async def scenario() -> None:
-        async def first(line: BatchLine) -> int:
-            if line.custom_id != "r0":
-                await asyncio.Event().wait()
-            return 200
-
-        batches = Batches(tmp_path, first)
-        content = b"".join(batch_line(f"r{number}", model=None if number == 2 else "fake") for number in range(4))
-        batch = await batches.start(content)
-        await until(lambda: batch.completed == 1)
-        await batches.runner.close()
-        assert batch.models == {"fake": "fake", "": "fake"} and batch.fingerprint == "f1"
-
-        again = Batches(tmp_path, lambda line: 200)
-        served = again.models.names
-        match change:
-            case "name":
-                again.models.names = {"": "other", "other": "other"}
-            case "default":
-                again.models.names = {**served, "": "other"}
-            case _:
-                again.models.fingerprint = "f2"
-        [loaded] = again.store.unfinished()
-        again.runner.start(loaded)
-        await until(lambda: bool(loaded.model_problem))
-        await asyncio.sleep(0.02)
-        assert loaded.status is BatchStatus.IN_PROGRESS and not again.sent and counts(loaded) == (4, 1, 0)
-        [shown] = loaded.to_object()["errors"]["data"]
-        assert shown["code"] == "model_not_served" and "'fake'" in shown["message"] and "f1" not in served
-        again.models.names, again.models.fingerprint = served, "f1"
-        await ended(loaded)
-        assert loaded.status is BatchStatus.COMPLETED and not loaded.to_object()["errors"]
-        assert set(again.sent) == {"r1", "r2", "r3"}
-        await again.runner.close()
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("ending", ["cancelled", "expired"])
-def test_a_batch_without_its_model_is_cancelled_or_expires_with_what_it_has(tmp_path: Path, ending: str) -> None:
-    async def scenario() -> None:
-        async def first(line: BatchLine) -> int:
-            if line.custom_id != "r0":
-                await asyncio.Event().wait()
-            return 200
-
-        batches = Batches(tmp_path, first)
-        batch = await batches.start(batch_lines(3))
-        await until(lambda: batch.completed == 1)
-        await batches.runner.close()
-        again = Batches(tmp_path, lambda line: 200)
-        again.models.names = {}
-        again.now = 1000 + WINDOW - (0.05 if ending == "expired" else 1000)
-        [loaded] = again.store.unfinished()
-        again.runner.start(loaded)
-        if ending == "cancelled":
-            await until(lambda: bool(loaded.model_problem))
-            await again.runner.cancel(loaded)
-        await ended(loaded)
-        assert loaded.status == ending and not loaded.to_object()["errors"] and not again.sent
-        assert counts(loaded) == ((3, 1, 0) if ending == "cancelled" else (3, 1, 2))
-        assert set(again.entries(loaded.output_file_id)) == {"r0"}
-        await again.runner.close()
-
-    asyncio.run(scenario())
-
-
 def test_outputs_are_seen_at_the_end_and_counts_never_fall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written, gate = batch_runner.write_outputs, threading.Event()
 
@@ -751,64 +477,140 @@ def test_a_batch_that_fails_at_this_moment_is_not_cancelled(tmp_path: Path, monk
     asyncio.run(scenario())
 
 
-def test_outputs_take_no_further_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a full disk a batch can be cancelled: its responses are not written a second time."""
+def disk_full(*arguments: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_cancelled_batch_ends_once_a_full_disk_has_a_few_kilobytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Its responses are not written a second time; only its state and the descriptions of its outputs are."""
+    monkeypatch.setattr(batch_runner, "STORAGE_RETRY_SECONDS", 0.001)
 
     async def scenario() -> None:
+        aborted = list[str]()
+
         async def script(line: BatchLine) -> int:
             if line.custom_id == "r3":
-                await asyncio.Event().wait()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    aborted.append(line.custom_id)
             return 200
 
         batches = Batches(tmp_path, script)
         batch = await batches.start(batch_lines(4))
         await until(lambda: batch.completed == 3)
-
-        def fail(*arguments: Any) -> None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        monkeypatch.setattr(os, "write", fail)
-        await batches.runner.cancel(batch)
-        await ended(batch)
-        assert batch.status is BatchStatus.CANCELLED and set(batches.entries(batch.output_file_id)) == {
-            "r0",
-            "r1",
-            "r2",
-        }
+        with monkeypatch.context() as full:
+            full.setattr(os, "write", disk_full)
+            full.setattr(shutil, "copyfile", disk_full)
+            with monkeypatch.context() as nothing_left:
+                for module in (batch_store, file_store):
+                    nothing_left.setattr(module, "write_atomically", disk_full)
+                for _ in range(2):
+                    with pytest.raises(OSError, match="No space left"):
+                        await batches.runner.cancel(batch)
+                await until(lambda: bool(batch.storage_problem))
+                assert batch.status is BatchStatus.CANCELLING and aborted == ["r3"], "it costs no more tokens"
+                [shown] = batch.to_object()["errors"]["data"]
+                assert shown["code"] == "storage_error" and batch.output_file_id is None
+                assert stored(tmp_path).status is BatchStatus.IN_PROGRESS
+            await ended(batch)
+        assert batch.status is BatchStatus.CANCELLED and counts(batch) == (4, 3, 0)
+        assert set(batches.entries(batch.output_file_id)) == {"r0", "r1", "r2"}
+        assert stored(tmp_path) == batch
         await batches.runner.close()
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("is_cancelled", [False, True])
-def test_no_request_is_sent_before_it_is_written_that_the_batch_is_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
-) -> None:  # fmt: skip
-    monkeypatch.setattr(batch_runner, "STORAGE_RETRY_SECONDS", 0.001)
+def stored(path: Path) -> StoredBatch:
+    """Return the batch as the next start would find it."""
+    return BatchStore(path / "batches", DiskUsage(1)).get("alice", "batch_1")
+
+
+def test_a_second_cancel_writes_what_the_first_could_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        gate, adopt = threading.Event(), FileStore.adopt
+
+        async def script(line: BatchLine) -> int:
+            if line.custom_id == "r1":
+                await asyncio.Event().wait()
+            return 200
+
+        def slow(self: FileStore, *arguments: Any) -> Any:
+            assert gate.wait(20)
+            return adopt(self, *arguments)
+
+        batches = Batches(tmp_path, script)
+        batch = await batches.start(batch_lines(2))
+        await until(lambda: batch.completed == 1)
+        monkeypatch.setattr(FileStore, "adopt", slow)
+        with monkeypatch.context() as patch:
+            patch.setattr(batch_store, "write_atomically", disk_full)
+            with pytest.raises(OSError, match="No space left"):
+                await batches.runner.cancel(batch)
+        assert stored(tmp_path).status is BatchStatus.IN_PROGRESS
+        await batches.runner.cancel(batch)
+        assert stored(tmp_path).status is BatchStatus.CANCELLING
+        gate.set()
+        await ended(batch)
+        await batches.runner.cancel(batch)
+        assert stored(tmp_path).status is BatchStatus.CANCELLED == batch.status
+        await batches.runner.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_cancel_never_replaces_the_final_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its requests and responses are removed then: a later start could write no outputs."""
 
     async def scenario() -> None:
-        batches = Batches(tmp_path, lambda line: 200)
-        save, num_failures = batches.store.save, 0
+        async def script(line: BatchLine) -> int:
+            await asyncio.Event().wait()
+            return 200
 
-        async def failing(batch: StoredBatch) -> None:
-            nonlocal num_failures
-            if batch.status is BatchStatus.IN_PROGRESS and num_failures < 3:
-                num_failures += 1
-                batches.models.fingerprint = f"f{num_failures}"
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            await save(batch)
-            if batch.status is BatchStatus.IN_PROGRESS:
-                assert not batches.sent
-                if is_cancelled:
-                    await batches.runner.cancel(batches.store.get("alice", batch.id))
-
-        monkeypatch.setattr(batches.store, "save", failing)
+        batches = Batches(tmp_path, script)
         batch = await batches.start(batch_lines(2))
+        await until(lambda: batches.sent.total() == 2)
+        remove, is_removing, gate = batches.store.remove_work, threading.Event(), threading.Event()
+
+        def slow(each: StoredBatch) -> None:
+            is_removing.set()
+            assert gate.wait(20)
+            remove(each)
+
+        monkeypatch.setattr(batches.store, "remove_work", slow)
+        await batches.runner.cancel(batch)
+        await until(is_removing.is_set)
+        assert batch.status is BatchStatus.CANCELLING
+        await batches.runner.cancel(batch)
+        assert stored(tmp_path).status is BatchStatus.CANCELLED
+        gate.set()
         await ended(batch)
         await batches.runner.close()
-        assert num_failures == 3 and batch.fingerprint == "f3" and batch.models == {"fake": "fake"}
-        assert counts(batch) == ((2, 0, 0) if is_cancelled else (2, 2, 0)) and bool(batches.sent) is not is_cancelled
-        assert batch.status is (BatchStatus.CANCELLED if is_cancelled else BatchStatus.COMPLETED)
-        assert BatchStore(tmp_path / "batches", DiskUsage(1)).get("alice", batch.id).status is batch.status
+
+    asyncio.run(scenario())
+
+
+def test_what_comes_after_the_end_stays_for_the_next_start(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        batches = Batches(tmp_path, lambda line: 200)
+        batch = await batches.add(batch_lines(2))
+        batches.runner.check_open()
+        await batches.runner.close()
+        with pytest.raises(Unavailable, match="takes nothing new") as error:
+            batches.runner.check_open()
+        assert error.value.details["retry_after"] == 1.0
+        batches.runner.start(batch)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        await batches.runner.close()
+        assert stored(tmp_path).status is BatchStatus.VALIDATING is batch.status and not batches.sent
+        again = Batches(tmp_path, lambda line: 200)
+        [loaded] = again.store.unfinished()
+        again.runner.start(loaded)
+        await ended(loaded)
+        await again.runner.close()
+        assert loaded.status is BatchStatus.COMPLETED
 
     asyncio.run(scenario())

@@ -1,6 +1,7 @@
 """BatchState: the folder is opened once, when it is needed, and its unfinished batches go on."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -85,5 +86,47 @@ def test_a_folder_that_cannot_be_opened_can_be_later(tmp_path: Path) -> None:
         (tmp_path / "state").unlink()
         await state.open()
         await state.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_is_closed_is_not_opened_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        for is_early in (False, True):
+            state = state_of(tmp_path / "state")
+            opening = asyncio.create_task(state.open())
+            if not is_early:
+                await opening
+            await state.close()
+            await asyncio.gather(opening, return_exceptions=True)
+            with pytest.raises(Unavailable, match="takes nothing new"):
+                await state.open()
+        await state_of(tmp_path / "state").open()  # another one has the folder
+
+    asyncio.run(scenario())
+
+
+def test_a_state_that_is_closed_while_it_opens_runs_no_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        state = state_of(tmp_path / "state")
+        read, is_reading, gate = state._read, threading.Event(), threading.Event()
+
+        def slow() -> Any:
+            is_reading.set()
+            assert gate.wait(20)
+            return read()
+
+        monkeypatch.setattr(state, "_read", slow)
+        opening = asyncio.create_task(state.open())
+        while not is_reading.is_set():
+            await asyncio.sleep(0.001)
+        closing = asyncio.create_task(state.close())
+        await asyncio.sleep(0)
+        gate.set()
+        opened = await opening
+        await closing
+        assert not state._folder.is_open
+        with pytest.raises(Unavailable):
+            opened.runner.check_open()
 
     asyncio.run(scenario())

@@ -136,7 +136,7 @@ def test_batches_are_listed_while_others_are_written(
     async def scenario() -> None:
         adding = [asyncio.create_task(store.add(batch(number), requests)) for number in range(5)]
         while not all(task.done() for task in adding):
-            assert [each.id for each in store.of_tenant("alice")] == written and store.unfinished() is not None
+            assert [each.id for each in store.of_tenant("alice")] == sorted(written) and store.unfinished() is not None
             await asyncio.sleep(0)
         assert len(written) == 5
 
@@ -280,3 +280,54 @@ def test_a_description_of_an_earlier_version_is_taken(tmp_path: Path, requests: 
     path.write_text(json.dumps(values | {"of a later version": 1}))
     loaded = store_in(tmp_path).get("alice", "batch_1")
     assert (loaded.number, loaded.models, loaded.output_file_id) == (0, {}, None)
+
+
+def test_a_tenant_with_many_batches_makes_none_of_another_disappear(
+    tmp_path: Path, requests: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr(batch_store, "MAX_BATCHES", 6)
+
+    async def scenario() -> None:
+        store = store_in(tmp_path)
+        for number in range(12):
+            each = batch(number, "bob" if number in (0, 5) else "alice")
+            await store.add(each, requests)
+            each.enter(BatchStatus.COMPLETED, 1)
+        assert [each.id for each in store.of_tenant("bob")] == ["batch_0", "batch_5"]
+        assert [each.id for each in store.of_tenant("alice")] == [f"batch_{number}" for number in range(8, 12)]
+        assert len(os.listdir(tmp_path / "batches")) == 6
+        together = [batch(number, "carol") for number in range(20, 23)]
+        await asyncio.gather(*(store.add(each, requests) for each in together))
+        assert len(os.listdir(tmp_path / "batches")) == 6 and store.of_tenant("carol") == together
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_leaves_while_an_old_batch_is_forgotten_leaves_none(
+    tmp_path: Path, requests: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """It would never begin: its creation is what starts it."""
+    monkeypatch.setattr(batch_store, "MAX_BATCHES", 1)
+
+    async def scenario() -> None:
+        store, first = store_in(tmp_path), batch(1)
+        await store.add(first, requests)
+        first.enter(BatchStatus.COMPLETED, 1)
+        remove, is_removing, gate = store._remove_folder, threading.Event(), threading.Event()
+
+        def slow(batch_id: str) -> None:
+            is_removing.set()
+            assert gate.wait(20)
+            remove(batch_id)
+
+        monkeypatch.setattr(store, "_remove_folder", slow)
+        adding = asyncio.create_task(store.add(batch(2), requests))
+        while not is_removing.is_set():
+            await asyncio.sleep(0.001)
+        adding.cancel()
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await adding
+        assert store.of_tenant("alice") == [] and os.listdir(tmp_path / "batches") == []
+
+    asyncio.run(scenario())

@@ -10,6 +10,7 @@ from chairlift.core.errors import BodyTimeout, BodyTooLarge, MalformedRequest
 from chairlift.web.batch_api import body_stream
 from chairlift.web.batch_api.body_stream import MAX_LINE_BYTES, MAX_LINES, BodyStream
 from chairlift.web.body import ClientGone
+from support_virtual_time import run_in_virtual_time
 
 
 def stream_of(pieces: Sequence[bytes], *, is_cut: bool = False, pause: float = 0.0, **limits: Any) -> BodyStream:
@@ -115,4 +116,4 @@ def test_a_client_that_leaves_or_sends_too_slowly(monkeypatch: pytest.MonkeyPatc
         body = await read_all(stream_of([b"x"] * 20, pause=0.03, seconds=0.4))
         assert len(body) == 20, "a body that goes on arriving may take longer"
 
-    asyncio.run(scenario())
+    run_in_virtual_time(scenario())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.web.batch_api.disk_usage import DiskUsage, tenant_share
+from chairlift.web.batch_api.disk_usage import DiskUsage, num_counted, tenant_share
 
 
 def test_contents_are_counted_once_however_many_names_they_have() -> None:
@@ -40,7 +40,7 @@ def test_a_reservation_replaces_that_of_the_same_name_or_changes_nothing() -> No
         (0, 50, ""),
         (0, 51, "your files and batches have 0 bytes"),
         (50, 50, ""),
-        (51, 50, "the stored files and batches"),
+        (51, 50, ""),
     ],
 )
 def test_a_tenant_with_a_key_may_use_half(others: int, more: int, message: str) -> None:
@@ -49,3 +49,21 @@ def test_a_tenant_with_a_key_may_use_half(others: int, more: int, message: str) 
     problem = usage.problem("alice", more)
     assert problem.startswith(message) and bool(problem) is bool(message)
     assert (tenant_share("", 9), tenant_share("alice", 9)) == (9, 4)
+
+
+@pytest.mark.parametrize(
+    ("amounts", "tenant", "counted"),
+    [
+        ({}, "alice", 0), ({"alice": 9}, "alice", 9), ({"alice": 90}, "alice", 90), ({"bob": 90}, "alice", 50),
+        ({"": 100, "bob": 20}, "alice", 70), ({"bob": 90, "carol": 90, "alice": 1}, "alice", 101),
+        ({"bob": 90}, "", 50),
+    ],
+)  # fmt: skip
+def test_what_a_tenant_has_beyond_its_half_is_not_taken_from_the_others(
+    amounts: dict[str, int], tenant: str, counted: int
+) -> None:  # fmt: skip
+    assert num_counted(amounts, tenant, 100) == counted
+    usage = DiskUsage(100)
+    for name, amount in amounts.items():
+        usage.set(name, name, amount)
+    assert bool(usage.problem(tenant)) is (counted > 100 or amounts.get(tenant, 0) > tenant_share(tenant, 100))

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +198,18 @@ def test_one_odd_description_does_not_hide_the_others(tmp_path: Path, content: b
 )  # fmt: skip
 def test_names_have_no_folders_and_no_control_characters(name: str, plain: str) -> None:
     assert plain_file_name(name) == plain
+
+
+def test_outputs_of_one_tenant_take_no_place_from_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are always written, so that a tenant may have more files than its share."""
+    monkeypatch.setattr(file_store, "MAX_FILES", 4)
+    store = store_in(tmp_path, files_bytes=100)
+    (tmp_path / "journal").write_bytes(b"x" * 30)
+    for number in range(6):
+        shutil.copyfile(tmp_path / "journal", tmp_path / f"journal-{number}")
+        store.adopt(tmp_path / f"journal-{number}", "alice", "o", "batch_output", f"file-{number}")
+    assert store.number_problem("alice") == "6 files are stored, the limit is 4; delete some"
+    for content in (b"x", b"x" * 49):
+        store.check_room("bob")
+        add(store, content, "bob")
+    assert store.number_problem("bob") == "4 files are stored, the limit is 4; delete some"

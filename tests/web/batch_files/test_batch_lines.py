@@ -10,7 +10,13 @@ import pytest
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.web.batch_files import batch_lines as module
-from chairlift.web.batch_files.batch_lines import MAX_KEPT_PROBLEMS, MAX_REPORTED, BatchFile, read_batch
+from chairlift.web.batch_files.batch_lines import (
+    MAX_KEPT_PROBLEMS,
+    MAX_MODEL_CHARS,
+    MAX_REPORTED,
+    BatchFile,
+    read_batch,
+)
 
 PATHS = ("/v1/completions", "/v1/embeddings")
 
@@ -93,7 +99,8 @@ def test_a_file_is_checked_and_read_line_by_line(tmp_path: Path) -> None:
     path = written(tmp_path, line(), "{", line(custom_id="b"), line(), *["["] * MAX_KEPT_PROBLEMS)
     file = BatchFile(path, PATHS)
     check = file.check()
-    assert check.custom_ids == ("a", "b") == tuple(each.custom_id for each in file)
+    assert check.num_requests == 2
+    assert [each.custom_id for each in file] == ["a", "b", "a"], "a name that comes twice is the check's business"
     assert [each.number for each in check.problems[:3]] == [2, 4, 5]
     assert len(check.problems) == MAX_KEPT_PROBLEMS and check.num_problems == MAX_KEPT_PROBLEMS + 2
 
@@ -123,8 +130,8 @@ def test_a_check_ends_behind_the_limit_and_keeps_no_more(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(module, "_parse", counted)
     file = BatchFile(written(tmp_path, *(line(custom_id=str(number)) for number in range(500))), PATHS)
-    assert len(file.check(20).custom_ids) == 21 == num_parsed
-    assert len(file.check(500).custom_ids) == 500 == len(file.check().custom_ids)
+    assert file.check(20).num_requests == 21 == num_parsed
+    assert file.check(500).num_requests == 500 == file.check().num_requests
     bad = BatchFile(written(tmp_path, *("{" for _ in range(500))), PATHS)
     assert bad.check(20).num_problems == 21 and bad.check().num_problems == 500
 
@@ -135,3 +142,35 @@ def test_the_models_of_a_file_have_the_lines_that_name_them_first(tmp_path: Path
     file = BatchFile(written(tmp_path, "{", *entries, line(url="x", body={"model": "d"})), PATHS)
     assert file.check().models == {"a": 2, "": 3, "b": 4, "c": 8}
     assert [each.model for each in file] == ["a", "", "b", "a", "", "", "c"]
+
+
+def test_a_check_keeps_no_names(tmp_path: Path) -> None:
+    """A name may have 2 KB, and a batch 50,000 of them."""
+    file = BatchFile(written(tmp_path, *(line(custom_id=f"{number:04}{'é' * 500}") for number in range(1000))), PATHS)
+    tracemalloc.start()
+    try:
+        check = file.check()
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert check.num_requests == 1000 and peak_bytes < 400_000 and held_bytes < 100_000
+
+
+def test_a_check_ends_when_it_is_stopped(tmp_path: Path) -> None:
+    file = BatchFile(written(tmp_path, *(line(custom_id=str(number)) for number in range(9))), PATHS)
+    answers = iter([False] * 4)
+    assert file.check(is_stopped=lambda: next(answers, True)).num_requests == 4
+
+
+def test_a_file_names_so_many_models_of_so_many_characters(tmp_path: Path) -> None:
+    models = ["a", "b", "c", "a", "x" * (MAX_MODEL_CHARS + 1), "b"]
+    entries = [line(custom_id=str(number), body={"model": model}) for number, model in enumerate(models)]
+    file = BatchFile(written(tmp_path, *entries), PATHS)
+    assert file.check().num_requests == 6
+    check = file.check(max_models=2)
+    assert check.num_requests == 4 and check.models == {"a": 1, "b": 2}
+    assert [(each.number, each.message) for each in check.problems] == [
+        (3, "body.model is another one than the first 2, which is the limit"),
+        (5, f"body.model has {MAX_MODEL_CHARS + 1} characters, the limit is {MAX_MODEL_CHARS}"),
+    ]

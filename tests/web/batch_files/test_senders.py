@@ -55,7 +55,8 @@ def test_a_request_that_is_cancelled_leaves_the_engine() -> None:
         async with open_server(service) as server:
             local = AppSender(server.http._transport.app)  # type: ignore[attr-defined]
             task = asyncio.create_task(local(line("/v1/completions", prompt="lift", max_tokens=400)))
-            await asyncio.sleep(0.02)
+            while (await server.http.get("/load")).json()["running_requests"] == 0:
+                await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -4,10 +4,12 @@ import secrets
 import time
 from collections.abc import Callable
 
+from chairlift.core.errors import RateLimited
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.batches.batch_fields import BatchRequest, read_batch_request
 from chairlift.protocol.batches.file_fields import BATCH_PURPOSE
 from chairlift.web.batch_api.batch_state import BatchState, OpenFolder
+from chairlift.web.batch_api.batch_store import FULL_RETRY_SECONDS
 from chairlift.web.batch_api.file_store import file_not_found
 from chairlift.web.batch_api.list_page import list_page
 from chairlift.web.batch_api.private_folder import storage_error
@@ -46,10 +48,14 @@ class BatchRoutes:
             raise invalid_param(
                 "input_file_id", f"names a file of the purpose {file.purpose}, it must be {BATCH_PURPOSE}"
             )
+        if problem := opened.files.number_problem(tenant):  # its outputs are files, too
+            raise RateLimited(problem, retry_after=FULL_RETRY_SECONDS)
+        opened.runner.check_open()
         batch = self._new_batch(tenant, request)
         try:
             await opened.batches.add(batch, opened.files.path(file))
         except FileNotFoundError:
+            opened.runner.check_open()  # a temporary folder is removed at the end
             raise file_not_found(file.id, "input_file_id") from None
         opened.runner.start(batch)
         await send_object(send, batch.to_object(), headers=headers)

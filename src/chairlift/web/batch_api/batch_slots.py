@@ -150,10 +150,12 @@ class SlotQueue:
 
     Attributes:
         tenant: the batch's tenant.
+        num_open: requests that have begun and not ended.
     """
 
     def __init__(self, slots: BatchSlots, tenant: str) -> None:
         self._slots, self.tenant = slots, tenant
+        self.num_open = 0
         self._gate = RetryGate()
         self._waiting: deque[asyncio.Future[_SlotAttempt]] = deque()
 
@@ -192,10 +194,12 @@ class SlotQueue:
             BusyKind.BATCH: _UsedGate(self._gate, self._gate.begin()),
             BusyKind.TENANT: _UsedGate(tenant_gate, tenant_gate.begin()),
         }
+        self.num_open += 1
         self._waiting.popleft().set_result(_SlotAttempt(gates, self._slots.now))
 
     def _end(self, attempt: "_SlotAttempt") -> None:
         attempt.end()
+        self.num_open -= 1
         self._slots.release(self.tenant)
 
 

@@ -11,8 +11,10 @@ from chairlift.web.batch_api.batch_store import BatchStore
 from chairlift.web.batch_api.disk_usage import DiskUsage
 from chairlift.web.batch_api.file_store import FileStore
 from chairlift.web.batch_api.files_config import FilesConfig
+from chairlift.web.batch_api.in_thread import in_thread
 from chairlift.web.batch_api.private_folder import PrivateFolder
 from chairlift.web.batch_files.batch_run import Sender
+from chairlift.web.lifecycle import leaving_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class BatchState:
         self._folder = PrivateFolder(config.files_folder)
         self._opening = asyncio.Lock()
         self._open: OpenFolder | None = None
+        self._is_closed = False
 
     @property
     def has_earlier_files(self) -> bool:
@@ -49,10 +52,15 @@ class BatchState:
         return self._folder.path is not None and self._folder.path.is_dir()
 
     async def open(self) -> OpenFolder:
-        """Open the folder at the first call, and go on with the batches in it. Raises Unavailable."""
+        """Open the folder at the first call, and go on with the batches in it.
+
+        Raises Unavailable, also after close().
+        """
         async with self._opening:
+            if self._is_closed:
+                raise leaving_error()
             if self._open is None:
-                files, batches = await asyncio.to_thread(self._read)
+                files, batches = await in_thread(self._read)
                 runner = BatchRunner(
                     batches, files, self._slots, self._sender_of, self._models,
                     max_requests=self._config.max_batch_requests, max_body_bytes=self._max_body_bytes,
@@ -69,9 +77,11 @@ class BatchState:
 
     async def close(self) -> None:
         """Stop the batches where they are, and release the folder. May be called more than once."""
-        if self._open is not None:
-            await self._open.runner.close()
-        await asyncio.to_thread(self._folder.close)
+        async with self._opening:
+            self._is_closed = True
+            if self._open is not None:
+                await self._open.runner.close()
+            await in_thread(self._folder.close)
 
     def _read(self) -> tuple[FileStore, BatchStore]:
         path = self._folder.open()

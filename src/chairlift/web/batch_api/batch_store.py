@@ -21,7 +21,7 @@ MAX_OPEN_BATCHES = 100
 """Batches of a tenant that have not ended, at most."""
 
 MAX_BATCHES = 10_000
-"""Batches of all tenants, at most: the oldest that have ended are forgotten."""
+"""Batches of all tenants, at most: of the tenant with the most, the oldest that has ended is forgotten."""
 
 FULL_RETRY_SECONDS = 60.0
 
@@ -62,13 +62,13 @@ class BatchStore:
         self._num_added[batch.tenant] += 1
         try:
             await in_thread(self._write_new, batch, input_path, batch.to_json())
+            await self._forget_oldest()
         except BaseException:
             await in_thread(self._remove_folder, batch.id)
             raise
         finally:
             self._num_added[batch.tenant] -= 1
-        self._batches[batch.id] = batch
-        await self._forget_oldest()
+        self._batches[batch.id] = batch  # without a pause until the caller has it: it must begin
 
     async def save(self, batch: StoredBatch) -> None:
         """Write the state of a batch. Raises OSError."""
@@ -84,7 +84,8 @@ class BatchStore:
 
     def of_tenant(self, tenant: str) -> list[StoredBatch]:
         """Return a tenant's batches, the oldest first."""
-        return [each for each in self._batches.values() if each.tenant == tenant]
+        own = [each for each in self._batches.values() if each.tenant == tenant]
+        return sorted(own, key=lambda each: each.number)  # of two that are written at once the later may come first
 
     def unfinished(self) -> list[StoredBatch]:
         """Return the batches of all tenants that have not ended."""
@@ -144,10 +145,18 @@ class BatchStore:
             self._usage.remove(f"{batch_id}/{name}")
 
     async def _forget_oldest(self) -> None:
-        num_surplus = max(0, len(self._batches) - MAX_BATCHES)
-        for batch in [each for each in self._batches.values() if each.status.is_final][:num_surplus]:
+        """Make room for the batches that are being added."""
+        while len(self._batches) + self._num_added.total() > MAX_BATCHES:
+            if (batch := self._next_forgotten()) is None:
+                return
             del self._batches[batch.id]
             await in_thread(self._remove_folder, batch.id)
+
+    def _next_forgotten(self) -> StoredBatch | None:
+        """Return the oldest ended batch of the tenant with the most batches that has one."""
+        num_batches = self._num_added + Counter(each.tenant for each in self._batches.values())
+        ended = [each for each in self._batches.values() if each.status.is_final]
+        return max(ended, key=lambda each: num_batches[each.tenant], default=None)  # the first of equals
 
     def _load(self) -> None:
         batches: list[StoredBatch] = []

@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -64,7 +65,8 @@ class DiskUsage:
         with self._lock:
             key = self._keys.get(except_name)
             counted = 0 if key is None else self._contents[key].num_bytes
-            used, own = self.num_bytes() - counted, self.num_bytes(tenant) - counted
+            own = self.num_bytes(tenant) - counted
+            used = num_counted({**self._bytes, tenant: own}, tenant, self.limit)
         this = f" and this one {num_bytes} or more" if num_bytes else ""
         if used + num_bytes > self.limit:
             return (
@@ -90,6 +92,15 @@ class DiskUsage:
     def _resize(self, content: _Content, num_bytes: int) -> None:
         self._bytes[content.tenant] += num_bytes - content.num_bytes
         content.num_bytes = num_bytes
+
+
+def num_counted(amounts: Mapping[str, int], tenant: str, limit: int) -> int:
+    """Return what counts of the amounts of all tenants when one of them asks for room.
+
+    Each other tenant counts at most with half of the limit: what it has beyond that, since outputs are always written
+    or since it had no key before, is not taken from the others.
+    """
+    return sum(amount if each == tenant else min(amount, limit // 2) for each, amount in amounts.items())
 
 
 def tenant_share(tenant: str, limit: int) -> int:

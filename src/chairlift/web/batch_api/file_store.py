@@ -18,7 +18,7 @@ import orjson
 
 from chairlift.core.errors import BodyTooLarge, InvalidRequest, NotFound
 from chairlift.protocol.field_check import shown_id
-from chairlift.web.batch_api.disk_usage import DiskUsage, tenant_share
+from chairlift.web.batch_api.disk_usage import DiskUsage, num_counted, tenant_share
 from chairlift.web.batch_api.files_config import FilesConfig
 from chairlift.web.batch_api.private_folder import storage_error, write_atomically
 
@@ -90,16 +90,19 @@ class FileStore:
         """Raise BodyTooLarge or InvalidRequest unless the tenant may have another file."""
         if problem := self._usage.problem(tenant, 1):
             raise BodyTooLarge(problem)
-        self.check_number(tenant)
+        if problem := self.number_problem(tenant):
+            raise InvalidRequest(problem)
 
-    def check_number(self, tenant: str) -> None:
-        """Raise InvalidRequest unless the tenant's files and all are few enough for another one."""
+    def number_problem(self, tenant: str) -> str:
+        """Return why the tenant may not have another file because of their number, "" where it may."""
         with self._lock:
-            num_files, num_own = self._num_files.total(), self._num_files[tenant]
+            num_own = self._num_files[tenant]
+            num_files = num_counted(self._num_files, tenant, MAX_FILES)
         if num_files >= MAX_FILES:
-            raise InvalidRequest(f"{num_files} files are stored, the limit is {MAX_FILES}; delete some")
+            return f"{num_files} files are stored, the limit is {MAX_FILES}; delete some"
         if num_own >= (share := tenant_share(tenant, MAX_FILES)):
-            raise InvalidRequest(f"you have {num_own} files, the limit is {share}; delete some")
+            return f"you have {num_own} files, the limit is {share}; delete some"
+        return ""
 
     def reserve(self, name: str, tenant: str, num_bytes: int) -> None:
         """Count the bytes of a file that is being written; for NewFile. Raises BodyTooLarge."""
@@ -239,7 +242,8 @@ class NewFile:
 
     def commit(self, file_name: str, purpose: str) -> StoredFile:
         """Store the file with a new id. Raises InvalidRequest for too many files, and Unavailable."""
-        self._store.check_number(self._tenant)
+        if problem := self._store.number_problem(self._tenant):
+            raise InvalidRequest(problem)
         try:
             os.fsync(self._file.fileno())
             return self._store.add(self._path, self.num_bytes, self._tenant, file_name, purpose, new_file_id())

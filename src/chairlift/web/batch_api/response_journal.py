@@ -6,12 +6,19 @@ power, what follows the last whole line of a file is removed, and its requests a
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from chairlift.web.batch_files.output_journal import append_whole, is_success, parse_output_line, writable_entry
+from chairlift.web.batch_files.custom_id_set import CustomIdSet
+from chairlift.web.batch_files.output_journal import (
+    append_whole,
+    is_output_line,
+    is_success,
+    parse_output_line,
+    writable_entry,
+)
 
 
 class ResponseJournal:
@@ -23,25 +30,41 @@ class ResponseJournal:
     """
 
     def __init__(self, outputs_path: Path, errors_path: Path) -> None:
-        """Open or create the files, and read what they have. Raises OSError."""
-        self.done: set[str] = set()
+        """Describe the files; open() opens them."""
+        self.done = CustomIdSet()
         self.num_errors = 0
+        self._paths = (outputs_path, errors_path)
         self._files: list[IO[bytes]] = []
+
+    def open(self, is_stopped: Callable[[], bool] = lambda: False) -> None:
+        """Open or create the files, and read what they have. Raises OSError; then they are closed.
+
+        Once `is_stopped`, which is called for each response, the rest is neither read nor changed.
+        """
         try:
-            for path in (outputs_path, errors_path):
+            for path in self._paths:
                 self._files.append(path.open("a+b", buffering=0))
-                self._recover(path)
+                self._recover(path, is_stopped)
         except BaseException:
             self.close()
             raise
 
     def __enter__(self) -> Self:
+        self.open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def count(self, is_stopped: Callable[[], bool] = lambda: False) -> tuple[int, int]:
+        """Return the number of responses in the two files, which may be missing and need not be open. Raises OSError.
+
+        Only the beginnings of the lines are looked at, and no name is kept; `is_stopped` as for open().
+        """
+        outputs, errors = (_num_responses(path, is_stopped) for path in self._paths)
+        return outputs, errors
 
     @property
     def num_bytes(self) -> tuple[int, int]:
@@ -70,11 +93,13 @@ class ResponseJournal:
                     os.fsync(file.fileno())
                 file.close()
 
-    def _recover(self, path: Path) -> None:
+    def _recover(self, path: Path, is_stopped: Callable[[], bool]) -> None:
         """Read the whole lines up to the first that is none, and remove the rest."""
         end = 0
         with path.open("rb") as file:
             for line in file:
+                if is_stopped():
+                    return
                 entry = parse_output_line(line) if line.endswith(b"\n") else None
                 if entry is None:
                     break
@@ -82,3 +107,13 @@ class ResponseJournal:
                 self.done.add(entry["custom_id"])
                 self.num_errors += not is_success(entry)
         self._files[-1].truncate(end)
+
+
+def _num_responses(path: Path, is_stopped: Callable[[], bool]) -> int:
+    num_lines = 0
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        for line in file:
+            if is_stopped() or not is_output_line(line):
+                break
+            num_lines += 1
+    return num_lines

@@ -4,7 +4,7 @@
 """
 
 import codecs
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import orjson
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.json_without_spare_memory import compact_json
+from chairlift.web.batch_files.custom_id_set import custom_id_digest
 
 MAX_CUSTOM_ID_CHARS = 512
 MAX_REPORTED = 5
@@ -19,6 +20,9 @@ MAX_REPORTED = 5
 
 MAX_KEPT_PROBLEMS = 100
 """Invalid lines that a check of a file describes; the others are counted."""
+
+MAX_MODEL_CHARS = 1000
+"""Longest name of a model in a file whose number of models is limited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +62,13 @@ class BatchCheck:
     """What a check of a batch file has found.
 
     Attributes:
-        custom_ids: names of the valid requests, in the order of the file.
+        num_requests: number of the valid requests.
         problems: the first invalid lines, at most MAX_KEPT_PROBLEMS.
         num_problems: number of all invalid lines.
         models: each model that the valid requests name, "" for none -> number of the first line that names it.
     """
 
-    custom_ids: tuple[str, ...]
+    num_requests: int
     problems: tuple[LineProblem, ...]
     num_problems: int
     models: Mapping[str, int]
@@ -77,46 +81,70 @@ class BatchFile:
         """Describe a file, whose requests may go to `paths`; a longer line than `max_line_bytes` is invalid."""
         self._path, self._paths, self._max_line_bytes = path, frozenset(paths), max_line_bytes
 
-    def check(self, max_requests: int | None = None) -> BatchCheck:
-        """Check every line, but end at the request behind the first `max_requests`, if there is such a limit.
+    def check(
+        self, max_requests: int | None = None, max_models: int | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> BatchCheck:  # fmt: skip
+        """Check every line.
 
-        As many invalid lines end the check, too. Raises OSError for a file that cannot be read.
+        Args:
+            max_requests: the check ends at the request behind so many, or at as many invalid lines; None for no limit.
+            max_models: different models that the requests may name; None for no limit.
+            is_stopped: called for each line; once it returns True the check ends, and its result is of no use.
+
+        Raises OSError for a file that cannot be read.
         """
-        numbers: dict[str, int] = {}
+        numbers: dict[bytes, int] = {}  # digest of a name -> its line
         models: dict[str, int] = {}
         problems: list[LineProblem] = []
         num_problems = 0
         for number, text in self._numbered():
-            line = self._parse_unique(number, text, numbers)
-            if isinstance(line, LineProblem):
+            if is_stopped():
+                break
+            problem = self._problem(number, text, numbers, models, max_models)
+            if problem is not None:
                 num_problems += 1
                 if len(problems) < MAX_KEPT_PROBLEMS:
-                    problems.append(line)
-            else:
-                models.setdefault(line.model, number)
+                    problems.append(problem)
             if max_requests is not None and max(len(numbers), num_problems) > max_requests:
                 break
-        return BatchCheck(tuple(numbers), tuple(problems), num_problems, models)
+        return BatchCheck(len(numbers), tuple(problems), num_problems, models)
 
     def __iter__(self) -> Iterator[BatchLine]:
-        """Yield the requests; lines that are none are left out. Raises OSError."""
-        numbers: dict[str, int] = {}
+        """Yield the requests of a file; lines that are none are left out. Raises OSError.
+
+        A name that comes twice is not noticed: see check().
+        """
         for number, text in self._numbered():
-            line = self._parse_unique(number, text, numbers)
-            if isinstance(line, BatchLine):
+            if isinstance(line := self._parse(number, text), BatchLine):
                 yield line
 
-    def _parse_unique(self, number: int, text: bytes | None, numbers: dict[str, int]) -> BatchLine | LineProblem:
-        """Parse a line; `numbers` has the lines of the names so far."""
+    def _problem(
+        self, number: int, text: bytes | None, numbers: dict[bytes, int], models: dict[str, int],
+        max_models: int | None,
+    ) -> LineProblem | None:  # fmt: skip
+        """Return why a line is no request, and note its name and its model if it is one."""
+        line = self._parse(number, text)
+        if isinstance(line, LineProblem):
+            return line
+        if max_models is not None and len(line.model) > MAX_MODEL_CHARS:
+            return LineProblem(
+                number, f"body.model has {len(line.model)} characters, the limit is {MAX_MODEL_CHARS}"
+            )  # fmt: skip
+        if line.model not in models and len(models) == max_models:
+            return LineProblem(number, f"body.model is another one than the first {max_models}, which is the limit")
+        if (first := numbers.setdefault(custom_id_digest(line.custom_id), number)) != number:
+            return LineProblem(number, f"custom_id {line.custom_id[:40]!r} is that of line {first}, too")
+        models.setdefault(line.model, number)
+        return None
+
+    def _parse(self, number: int, text: bytes | None) -> BatchLine | LineProblem:
         if text is None:
             return LineProblem(number, f"it has more than {self._max_line_bytes} bytes, which is the limit of a body")
         try:
-            line = _parse(number, text, self._paths)
+            return _parse(number, text, self._paths)
         except InvalidRequest as error:
             return LineProblem(number, error.message)
-        if (first := numbers.setdefault(line.custom_id, number)) != number:
-            return LineProblem(number, f"custom_id {line.custom_id[:40]!r} is that of line {first}, too")
-        return line
 
     def _numbered(self) -> Iterator[tuple[int, bytes | None]]:
         """Yield the lines that are not empty, None for one that is too long."""
@@ -147,7 +175,7 @@ def read_batch(path: Path, paths: Iterable[str]) -> list[BatchLine]:
         shown = "; ".join(f"line {each.number}: {each.message}" for each in check.problems[:MAX_REPORTED])
         more = f"; and {check.num_problems - MAX_REPORTED} more" if check.num_problems > MAX_REPORTED else ""
         raise InvalidRequest(f"{path}: {shown}{more}", param="input")
-    if not check.custom_ids:
+    if not check.num_requests:
         raise InvalidRequest(f"{path} has no requests", param="input")
     return list(file)
 

@@ -57,11 +57,23 @@ class BatchAttempt(Protocol):
         ...
 
 
+class CustomIds(Protocol):
+    """Names of requests."""
+
+    def __contains__(self, custom_id: object, /) -> bool:
+        """Return whether a name is one of them."""
+        ...
+
+    def __len__(self) -> int:
+        """Return their number."""
+        ...
+
+
 class Journal(Protocol):
     """Keeps the responses of a batch."""
 
     @property
-    def done(self) -> Collection[str]:
+    def done(self) -> CustomIds:
         """Custom ids of the requests that have a response."""
         ...
 
@@ -108,7 +120,7 @@ async def run_batch_file(
     """Run the requests without a response; returns when each has one.
 
     Args:
-        lines: all requests of the file, read by a thread when they are sent.
+        lines: all requests of the file, no name twice, read by a thread when they are sent.
         num_lines: their number.
         journal: keeps the responses.
         send: sends a request.
@@ -123,10 +135,9 @@ async def run_batch_file(
     Raises OSError when a response cannot be written, and ConfigError when the server refuses the key; the open
     requests are cancelled, and a later run sends them.
     """
-    done_before = frozenset(journal.done)
-    progress = BatchProgress(total=num_lines, done=len(done_before), failed=journal.num_errors)
-    waiting = _LineReader(line for line in lines if line.custom_id not in done_before)
-    num_waiting = num_lines - len(done_before)
+    progress = BatchProgress(total=num_lines, done=len(journal.done), failed=journal.num_errors)
+    waiting = _LineReader(line for line in lines if line.custom_id not in journal.done)
+    num_waiting = num_lines - progress.done
 
     async def work() -> None:
         nonlocal num_waiting

@@ -136,6 +136,11 @@ def _is_retried(entry: Mapping[str, Any]) -> bool:
     return output_status(entry) in (0, *RETRIED_STATUSES)
 
 
+def is_output_line(line: bytes) -> bool:
+    """Return whether a line is a whole one that begins as those of an output file do."""
+    return line.startswith(_BEGINNING) and line.endswith(b"\n")
+
+
 def parse_output_line(line: bytes) -> dict[str, Any] | None:
     """Return a line of an output file; None for another line."""
     if not line.startswith(_BEGINNING):
