@@ -19,7 +19,7 @@ def rejection_sentence(capsys: pytest.CaptureFixture[str], exit_code: int) -> st
 
 def parse_command(*words: str, **environ: str) -> argparse.Namespace:
     """Parse a command line and read its settings file."""
-    arguments = build_parser().parse_args(words)
+    arguments = build_parser(words).parse_args(words)
     load_settings_file(arguments, environ)
     return arguments
 

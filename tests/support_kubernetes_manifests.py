@@ -161,11 +161,12 @@ class Deployed:
 
     def check_commands(self) -> None:
         """Check that the program's own parser takes each command, and that its port is that of the container."""
-        parser = build_parser()
         for name in self.deployments:
+            words = self.container(name)["args"]
+            parser = build_parser(words)
             assert self.container(name)["command"] == ["chairlift"]
-            check_command(parser, self.container(name)["args"])
-            parser.parse_args(self.container(name)["args"])
+            check_command(parser, words)
+            parser.parse_args(words)
             (port,) = self.container(name)["ports"]
             assert self.options(name)["--port"] == str(port["containerPort"])
             assert self.options(name)["--host"] == "0.0.0.0"

@@ -8,18 +8,30 @@ import pytest
 from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.command_line import build_parser, check_command
 from support_parsers import leaf_parsers
+from support_shares import for_each
+
+PARSERS = list(leaf_parsers(build_parser()))
 
 
-@pytest.mark.parametrize("parser", list(leaf_parsers(build_parser())), ids=lambda parser: parser.prog)
+@for_each("parser", PARSERS)
 def test_every_command_names_its_module_and_has_verbose_and_quiet(parser: Parser) -> None:
     assert not parser.allow_abbrev and parser.get_default("parser") is parser
     assert callable(importlib.import_module(parser.get_default("module")).run)
     assert {"-v", "-q"} <= set(parser._option_string_actions)
 
 
-@pytest.mark.parametrize("parser", list(leaf_parsers(build_parser())), ids=lambda parser: parser.prog)
+@for_each("parser", PARSERS)
 def test_every_help_fits_its_width(parser: Parser) -> None:
     assert max(map(len, parser.format_help().splitlines())) <= 120
+
+
+@for_each("parser", PARSERS)
+def test_the_parser_of_one_command_has_its_options_and_no_other_command(parser: Parser) -> None:
+    words = parser.prog.split()[1:]
+    alone = [each for each in leaf_parsers(build_parser(words)) if each.prog == parser.prog]
+    assert [each.format_help() for each in alone] == [parser.format_help()]
+    assert [each.dest for each in alone[0]._actions] == [each.dest for each in parser._actions]
+    assert len(list(leaf_parsers(build_parser(words)))) <= 3
 
 
 def test_an_unknown_command_is_rejected_with_the_known_ones() -> None:
@@ -35,7 +47,7 @@ def test_an_unknown_command_is_rejected_with_the_known_ones() -> None:
     check_command(build_parser(), ["generate", "--nonsense"])
 
 
-@pytest.mark.parametrize("parser", list(leaf_parsers(build_parser())), ids=lambda parser: parser.prog)
+@for_each("parser", PARSERS)
 def test_every_option_that_takes_a_value_shows_its_default(parser: Parser) -> None:
     """The exceptions are switches, and options whose feature is off by default."""
     exceptions = {

@@ -21,8 +21,9 @@ EXAMPLES = [
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_are_valid_command_lines(example: str) -> None:
     words = command_words(shlex.split(example)[1:])
-    check_command(build_parser(), words)
-    assert build_parser().parse_args(words).module.startswith("chairlift.cli.commands.")
+    parser = build_parser(words)
+    check_command(parser, words)
+    assert parser.parse_args(words).module.startswith("chairlift.cli.commands.")
 
 
 def test_texts_fit_the_width_of_the_help() -> None:

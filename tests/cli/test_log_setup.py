@@ -16,7 +16,7 @@ from chairlift.observability.logging import LEVELS, LogConfig
 
 def configure(*words: str, **environ: str) -> None:
     """Configure the log as `chairlift generate WORDS` does."""
-    configure_logging(build_parser().parse_args(["generate", *words]), environ)
+    configure_logging(build_parser(["generate"]).parse_args(["generate", *words]), environ)
 
 
 def log_each_level() -> None:

@@ -32,7 +32,7 @@ def test_the_replicas_serve_no_page_where_the_fleet_serves_none(monkeypatch: pyt
     for words, is_served in ((spec.arguments, False), (("--ui",), True)):
         for name, value in spec.environ.items():
             monkeypatch.setenv(name, value)
-        arguments = build_parser().parse_args(["serve", "m", *words])
+        arguments = build_parser(["serve"]).parse_args(["serve", "m", *words])
         options = resolve_group(settings.SERVER, arguments, process_environment())
         assert options.get("ui", True) is is_served
 

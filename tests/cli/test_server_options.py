@@ -71,7 +71,7 @@ def test_invalid_server_settings_are_rejected(options: dict[str, object], option
 def test_the_web_page_is_on_unless_it_is_switched_off() -> None:
     assert server_config(("m",), {}).http.ui and not server_config(("m",), {"ui": False}).http.ui
     for command in ("serve", "router", "fleet"):
-        assert build_parser().parse_args([command, "--no-ui"]).ui is False
+        assert build_parser([command]).parse_args([command, "--no-ui"]).ui is False
 
 
 def test_server_settings_may_be_absent() -> None:

@@ -22,10 +22,14 @@ FLEET_UPDATE = "fleet-update"
 """The command `fleet update`: argparse has no subcommands beside a positional MODEL."""
 
 
-def build_parser() -> Parser:
-    """Return the parser of the whole command line.
+def build_parser(words: Sequence[str] = ()) -> Parser:
+    """Return the parser of the command line.
 
     A parsed command has `module`, the module whose run() executes it, and `parser`, the command's own parser.
+
+    Args:
+        words: what will be parsed. If the first one is the name of a command, the parser has no other commands: all
+            of them have thousands of options, which take a tenth of a second to declare.
     """
     parser = Parser(
         prog="chairlift", description="Run and serve large language models with continuous batching.",
@@ -37,20 +41,14 @@ def build_parser() -> Parser:
     subcommands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=Parser, title="commands"
     )
-    _serve(subcommands)
-    _router(subcommands)
-    _fleet(subcommands)
-    _generate(subcommands)
-    add_run_batch(subcommands)
-    _chat(subcommands)
-    add_bench(subcommands)
-    _config(subcommands)
-    _key(subcommands)
-    _token(subcommands)
-    _doctor(subcommands)
-    _debug_dump(subcommands)
-    _plan(subcommands)
-    _top(subcommands)
+    adders = {
+        "serve": _serve, "router": _router, "fleet": _fleet, FLEET_UPDATE: _fleet, "autoscaler": _fleet,
+        "generate": _generate, "run-batch": add_run_batch, "chat": _chat, "bench": add_bench, "config": _config,
+        "key": _key, "token": _token, "doctor": _doctor, "debug-dump": _debug_dump, "plan": _plan, "top": _top,
+    }  # fmt: skip
+    named = adders.get(words[0]) if words else None
+    for add in dict.fromkeys(adders.values()) if named is None else (named,):
+        add(subcommands)
     return parser
 
 

@@ -144,10 +144,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = build_parser()
+    words = command_words(argv)
+    parser = build_parser(words)
     if not argv:
         parser.print_help(sys.stderr)
-    words = command_words(argv)
     check_command(parser, words)
     arguments, unknown = parser.parse_known_args(words)
     if unknown:

@@ -35,7 +35,8 @@ def check_serve_arguments(model: str, arguments: Sequence[str]) -> None:
     from chairlift.cli.command_line import build_parser
 
     try:
-        parsed, unknown = build_parser().parse_known_args(["serve", *([model] if model else []), *arguments])
+        words = ["serve", *([model] if model else []), *arguments]
+        parsed, unknown = build_parser(words).parse_known_args(words)
     except (UsageError, argparse.ArgumentTypeError) as error:
         raise ConfigError(f"replica_option: {error}", option="replica_option") from None
     if unknown:

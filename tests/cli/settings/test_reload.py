@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def make_reloader(path: Path, *words: str, **environ: str) -> SettingsReloader:
-    arguments = build_parser().parse_args(["serve", "--config", str(path), *words])
+    arguments = build_parser(["serve"]).parse_args(["serve", "--config", str(path), *words])
     load_settings_file(arguments, environ)
     return SettingsReloader.of_server(arguments, environ, ("m",), 2000)
 
@@ -128,7 +128,7 @@ def test_a_server_reads_its_limits_again_on_sighup(path: Path) -> None:
 
 
 def router_reloader(path: Path, *words: str, **environ: str) -> SettingsReloader:
-    arguments = build_parser().parse_args(["router", "--config", str(path), *words])
+    arguments = build_parser(["router"]).parse_args(["router", "--config", str(path), *words])
     load_settings_file(arguments, environ)
     return SettingsReloader.of_router(arguments, environ)
 
@@ -164,7 +164,7 @@ def test_a_fleet_reads_its_limits_again_and_reports_what_needs_a_restart(
 ) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text("max_replicas: 3\ntenant_requests_per_minute: 5\n", encoding="utf-8")
-    arguments = build_parser().parse_args(["fleet", "--config", str(path)])
+    arguments = build_parser(["fleet"]).parse_args(["fleet", "--config", str(path)])
     load_settings_file(arguments, {})
     reload = SettingsReloader.of_fleet(arguments, {})
     path.write_text("max_replicas: 4\ntarget_wait: 2\ntenant_requests_per_minute: 6\n", encoding="utf-8")

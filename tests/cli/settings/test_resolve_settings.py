@@ -15,7 +15,7 @@ ALL = {setting.name: setting for setting in SAMPLING + ENGINE}
 
 def resolve_generate(*arguments: str, **environ: str) -> dict[str, Any]:
     """Return the settings of a `generate` command line with an environment."""
-    parsed = build_parser().parse_args(["generate", *arguments])
+    parsed = build_parser(["generate"]).parse_args(["generate", *arguments])
     return resolve_group(SAMPLING + ENGINE, parsed, environ)
 
 
