@@ -1,5 +1,6 @@
 """Text services over a FakeRunner: deterministic tokens, ASCII text, faults and gates."""
 
+import functools
 import random
 import threading
 from collections.abc import Callable, Sequence
@@ -64,6 +65,12 @@ class Gate:
                 self.opened.wait(30)
 
 
+@functools.cache
+def _ascii_template() -> ChatTemplate:
+    """Return one template for all services; the probe of what a new one writes takes longer than most tests."""
+    return ChatTemplate({"default": TEMPLATE}, AsciiTokenizer())
+
+
 def fake_service(
     config: FakeConfig = FAKE, *, hook: Callable[[StepPlan, str], None] | None = None,
     tokenizer: Tokenizer | None = None, with_tokenizer: bool = True, defaults: ModelDefaults | None = None,
@@ -72,10 +79,13 @@ def fake_service(
     """Start an engine over a FakeRunner and return its service; the caller closes its client."""
     options = SchedulerConfig(**scheduler)
     text_tokenizer = (tokenizer or AsciiTokenizer()) if with_tokenizer else None
+    template: ChatTemplate | None = None
+    if text_tokenizer is not None:
+        template = _ascii_template() if tokenizer is None else ChatTemplate({"default": TEMPLATE}, tokenizer)
     return TextService(
         client=InlineClient(EngineLoop(FakeRunner(config, hook=hook), options)),
         tokenizer=text_tokenizer,
-        chat_template=None if text_tokenizer is None else ChatTemplate({"default": TEMPLATE}, text_tokenizer),
+        chat_template=template,
         defaults=defaults or ModelDefaults(),
         model="fake",
         max_queue_size=options.max_queue_size,
