@@ -33,6 +33,10 @@ def types_and_document(schema: Any) -> tuple[PossibleTypes, SchemaDocument]:
         ({"anyOf": [NEEDS_A, NULL]}, "object null"), ({"oneOf": [TEXT, {"$ref": "#/$defs/a"}]}, "string object"),
         ({"type": ["string", "object"], "anyOf": [NEEDS_A, NULL]}, "string object"),
         ({"not": NULL}, ALL),
+        # Null by `nullable` of a conjunct needs to match none of those inside it.
+        ({"type": ["string", "null"], "allOf": [{"allOf": [TEXT], "nullable": True}]}, "string null"),
+        ({"allOf": [{"$ref": "#/$defs/text", "nullable": True}, {"type": ["string", "null"]}]}, "string null"),
+        ({"type": ["string", "null"], "allOf": [{"allOf": [TEXT]}]}, "string"),
     ],
 )  # fmt: skip
 def test_types_of_the_values(schema: Any, expected: str) -> None:

@@ -11,7 +11,8 @@ from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERN
 from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, type_names
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.patterns import none_of
-from chairlift.engine.structured.json_schema.value_sets import key_of, literal_schema, type_of
+from chairlift.engine.structured.json_schema.value_keys import key_of
+from chairlift.engine.structured.json_schema.value_sets import literal_schema, type_of
 
 if TYPE_CHECKING:
     from chairlift.engine.structured.json_schema.lowering import Lowering
@@ -59,6 +60,8 @@ def _without(lowering: "Lowering", node: Node, keyword: str, values: list[object
     alternatives: list[Schema] = [{"type": rest}] if (rest := [name for name in TYPES if name not in by_type]) else []
     for name, unique in by_type.items():
         if name in ("array", "object"):
+            num_parts = sum(len(value) for value in unique.values())  # type: ignore[arg-type]
+            lowering.document.budget.spend(num_parts // 2, node.at(keyword))
             each = [
                 lowering.negative(Node(literal_schema(value), node.at(keyword), node.base)) for value in unique.values()
             ]
