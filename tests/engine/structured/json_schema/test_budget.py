@@ -158,7 +158,7 @@ def test_what_exceeds_the_comparisons_is_not_exclusive_unless_strict() -> None:
 
 
 def test_usual_alternatives_stay_within_the_comparisons() -> None:
-    """Objects of many properties, told apart by one that all require."""
+    """Objects of many properties, which differ in one that all require."""
     objects = [
         {"type": "object", "required": ["kind", "p0", "p1"], "additionalProperties": False,
          "properties": {**{f"p{at}": {"anyOf": [TEXT, {"type": "null"}]} for at in range(20)}, "kind": {"const": name}}}

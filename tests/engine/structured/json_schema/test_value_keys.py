@@ -4,7 +4,7 @@ from typing import Any
 
 from chairlift.engine.structured.json_schema import value_keys
 from chairlift.engine.structured.json_schema.document import Node
-from chairlift.engine.structured.json_schema.value_keys import MAX_KEY_CHARS, ValueKeys, key_of
+from chairlift.engine.structured.json_schema.value_keys import MAX_KEY_CHARS, ValueKeys, key_of, num_chars_of
 
 
 def test_equality_of_json_values() -> None:
@@ -28,6 +28,7 @@ def test_equality_of_json_values() -> None:
     ]
     assert len({key_of(value) for value in values}) == len(values)
     assert max(len(key_of(value)) for value in ("x" * 10_000, ["é" * 10_000])) <= MAX_KEY_CHARS
+    assert [num_chars_of(key_of(value)) for value in (12, "x" * 10, "x" * 10_000)] == [2, 12, 10_002]
 
 
 def test_a_key_is_made_once(monkeypatch: Any) -> None:

@@ -5,9 +5,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERNATIVES, any_of
-from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, type_names
+from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERNATIVES, MAX_WAYS_TO_FAIL, any_of
+from chairlift.engine.structured.json_schema.document import TYPES, VALUES_PER_COST, Node, Schema, type_names
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
+from chairlift.engine.structured.json_schema.value_keys import num_chars_of
 from chairlift.engine.structured.json_schema.value_sets import finite_values
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ SEQUENCES_COST = 10
 MAX_ORDERED_SEQUENCES = 128
 """Most such arrays if their items are in the order of the schema, which seven values have; eight compile for 0.5 s."""
 
-CHARS_PER_COST = 1024
-"""Characters in the arrays of uniqueItems that are as much work as one schema."""
+CHARS_PER_ALTERNATIVE = 1024
+"""Characters of the values of uniqueItems with which each of its arrays counts as one more alternative."""
 
 ALTERNATIVE_COST = 4
 """Cost of one alternative of `contains`, which has up to MAX_POSITIONS schemas."""
@@ -153,9 +154,8 @@ def _unique_items(lowering: "Lowering", node: Node) -> list[Schema]:
     sequences = _sequences(sets, low, is_ordered=False)
     if sequences is None and all(values is sets[0] for values in sets):
         sequences = _sequences(sets, low, is_ordered=True)
-    num_chars = len(str(sets[:MAX_POSITIONS]))
-    budget.spend(len(sequences or ()) * num_chars // CHARS_PER_COST, node.at("uniqueItems"))
-    budget.add_alternatives(len(sequences or ()), node.at("uniqueItems"))
+    num_chars = sum(num_chars_of(key) for key in (sets[0] if sets else ()))
+    budget.add_alternatives(len(sequences or ()) * (1 + num_chars // CHARS_PER_ALTERNATIVE), node.at("uniqueItems"))
     if sequences is None:
         raise UnsupportedSchemaError(node.at("uniqueItems"), f"allows more than {MAX_SEQUENCES} arrays, the limit")
     return for_arrays(node, [{"enum": sequences}] if sequences else [])
@@ -202,19 +202,22 @@ RULES: dict[str, Callable[["Lowering", Node], list[Schema]]] = {
 
 def negative_items(lowering: "Lowering", node: Node) -> list[Schema]:
     """Return arrays of which an item does not match its schema; behind the prefix only the first MAX_POSITIONS."""
-    prefix, rest = prefix_of(node), rest_of(node)
-    parts = [lowering.negative(each) for each in prefix]
+    rest = rest_of(node)
+    parts = [lowering.negative(item_of(node, index)) for index in range(num_prefix_items(node))]
     if rest.schema is False:
-        return [*_with_item(parts), {"type": "array", "minItems": len(prefix) + 1}]
+        return [*_with_item(lowering, node, parts), {"type": "array", "minItems": len(parts) + 1}]
     behind = lowering.negative(rest)
-    return _with_item([*parts, *[lowering.define(behind) if behind is not False else False] * MAX_POSITIONS])
+    parts += [lowering.define(behind) if behind is not False else False] * MAX_POSITIONS
+    return _with_item(lowering, node, parts)
 
 
-def _with_item(parts: list[Schema]) -> list[Schema]:
+def _with_item(lowering: "Lowering", node: Node, parts: list[Schema]) -> list[Schema]:
+    kept = [(index, part) for index, part in enumerate(parts) if part is not False]
+    # Each alternative lists all items before its own.
+    lowering.document.budget.spend(sum(index for index, _ in kept[:MAX_WAYS_TO_FAIL]) // VALUES_PER_COST, node.pointer)
     return [
         {"type": "array", "minItems": index + 1, "prefixItems": [*[True] * index, part]}
-        for index, part in enumerate(parts)
-        if part is not False
+        for index, part in kept[: MAX_WAYS_TO_FAIL + 1]
     ]
 
 

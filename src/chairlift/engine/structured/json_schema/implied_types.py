@@ -164,14 +164,15 @@ class ImpliedTypes:
 
     def _mentions_type(self, node: Node) -> bool:
         """Return whether a schema or one that applies to the same value says a type, in some of its alternatives."""
-        pending, visited, is_found = [node], set[str](), False
+        pending, visited, is_found = [iter([node])], set[str](), False
         while pending and not is_found:
-            each = pending.pop()
-            if each.pointer in visited:
-                continue
-            visited.add(each.pointer)
-            is_found = _says_type(each) or len(visited) > MAX_SEARCHED
-            pending += (*itertools.islice(_in_place(each), MAX_SEARCHED + 1), *self._target(each))
+            each = next(pending[-1], None)
+            if each is None:
+                pending.pop()
+            elif each.pointer not in visited:
+                visited.add(each.pointer)
+                is_found = _says_type(each) or len(visited) > MAX_SEARCHED
+                pending.append(itertools.chain(self._target(each), _in_place(each)))
         self._document.budget.spend(len(visited) // SEARCHED_PER_COST, node.pointer)
         return is_found
 

@@ -16,7 +16,12 @@ def key_of(value: Any) -> str:
     key = json.dumps(value, sort_keys=True)
     if ".0" in key or "e+" in key:  # perhaps of a number without a fraction
         key = json.dumps(_normal(value), sort_keys=True)
-    return key if len(key) <= MAX_KEY_CHARS else f"digest {blake2b(key.encode()).hexdigest()}"
+    return key if len(key) <= MAX_KEY_CHARS else f"digest {len(key)} {blake2b(key.encode()).hexdigest()}"
+
+
+def num_chars_of(key: str) -> int:
+    """Return how long the JSON text of a value is, by its key."""
+    return int(key.split()[1]) if key.startswith("digest ") else len(key)
 
 
 def _normal(value: Any) -> Any:
