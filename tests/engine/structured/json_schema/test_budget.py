@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.engine.structured.json_schema.budget import MAX_SCHEMAS, LoweringBudget
+from chairlift.engine.structured.json_schema.budget import MAX_COMPARISONS, MAX_SCHEMAS, LoweringBudget
 from chairlift.engine.structured.json_schema.document import TYPES
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.lowering import lower
@@ -160,14 +160,14 @@ def test_what_exceeds_the_comparisons_is_not_exclusive_unless_strict() -> None:
 def test_usual_alternatives_stay_within_the_comparisons() -> None:
     """Objects of many properties, which differ in one that all require."""
     objects = [
-        {"type": "object", "required": ["kind", "p0", "p1"], "additionalProperties": False,
-         "properties": {**{f"p{at}": {"anyOf": [TEXT, {"type": "null"}]} for at in range(20)}, "kind": {"const": name}}}
-        for name in map(str, range(40))
+        {"type": "object", "required": ["type", *(f"p{at}" for at in range(20))], "additionalProperties": False,
+         "properties": {**{f"p{at}": {"anyOf": [TEXT, {"type": "null"}]} for at in range(20)}, "type": {"const": name}}}
+        for name in map(str, range(60))
     ]  # fmt: skip
     budget = LoweringBudget()
     lowered, places = lower({"oneOf": objects}, strict=True, budget=budget)
-    assert places == () and len(lowered["anyOf"]) == 40 and "allOf" not in str(lowered)
-    assert budget.remaining_comparisons > 0
+    assert places == () and len(lowered["anyOf"]) == 60 and "allOf" not in str(lowered)
+    assert budget.remaining_comparisons > MAX_COMPARISONS  # an eighth of all steps is left
 
 
 @pytest.mark.full

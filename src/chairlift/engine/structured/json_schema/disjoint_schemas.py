@@ -14,14 +14,22 @@ def are_disjoint(types: PossibleTypes, one: Node, other: Node, depth: int = 0) -
     if one.schema is False or other.schema is False:
         return True
     budget = types.document.budget
-    is_within = budget.compare(cost_of(one) + cost_of(other))
-    if one.schema is True or other.schema is True or depth > MAX_REF_DEPTH or not is_within:
+    if one.schema is True or other.schema is True or depth > MAX_REF_DEPTH or not budget.compare(0, steps=4):
         return False
     one, other = types.beside(one, other)
+    if types_in_common(types.of(one), types.of(other)) == {"object"} and _have_different_tags(types, one, other):
+        return True
+    if not budget.compare(cost_of(one) + cost_of(other)):
+        return False
     found = types.disjoint.get(one, other, depth)
     if found is None:
         found = types.disjoint.add(one, other, depth, holds=_are_disjoint(types, one, other, depth))
     return found
+
+
+def _have_different_tags(types: PossibleTypes, one: Node, other: Node) -> bool:
+    tags, others = types.tags(one), types.tags(other)
+    return any(values.isdisjoint(others[name]) for name, values in tags.items() if name in others)
 
 
 def _are_disjoint(types: PossibleTypes, one: Node, other: Node, depth: int) -> bool:

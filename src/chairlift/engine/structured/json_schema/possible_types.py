@@ -1,6 +1,7 @@
 """PossibleTypes: the types of the values that a JSON Schema may match, and the schemas that all of them match."""
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from chairlift.engine.structured.json_schema.document import (
     ALL_TYPES,
     Node,
+    Schema,
     SchemaDocument,
     is_nullable,
     type_names,
@@ -22,6 +24,10 @@ from chairlift.engine.structured.json_schema.value_sets import MAX_REF_DEPTH, ha
 MAX_CONJUNCTS = 16
 """Most schemas that are taken together with one, as each of its values matches them, too."""
 
+MAX_TAGS, MAX_TAG_VALUES = 8, 64
+"""Most properties, and values of each, in which objects are compared before anything else of them."""
+
+_OBJECT = frozenset({"object"})
 _LISTS = ("allOf", "anyOf", "oneOf")
 
 
@@ -39,6 +45,7 @@ class PossibleTypes:
         self._implied_types = implied_types
         self._found: dict[tuple[str, frozenset[str] | None], frozenset[str]] = {}
         self._conjuncts: dict[tuple[str, frozenset[str]], list[Node]] = {}
+        self._tags: dict[tuple[str, frozenset[str]], dict[str, frozenset[str]]] = {}
         self._values: dict[tuple[str, frozenset[str], bool], dict[str, Any] | None] = {}
         self.disjoint = PairResults()
         self.contained = PairResults()
@@ -106,6 +113,26 @@ class PossibleTypes:
             return []
         return [_parts(node, keyword) for keyword in ("anyOf", "oneOf") if node.schema.get(keyword)]
 
+    def tags(self, node: Node) -> dict[str, frozenset[str]]:
+        """Return the keys of the few values of required properties in which objects usually differ from others.
+
+        They are those that `const` and `enum` of the properties list, of the first MAX_TAGS that do so.
+        """
+        parts = self.conjuncts(node.limited(_OBJECT))
+        key = node.pointer, self.of(node)
+        if key not in self._tags:
+            found = dict[str, frozenset[str]]()
+            required = {name for part in parts for name in part.schema.get("required", ())}
+            self.document.budget.compare(0, len(required) * len(parts))
+            for part in parts:
+                properties = part.schema.get("properties", {})
+                for name in sorted(required & properties.keys()):
+                    if len(found) < MAX_TAGS and _num_listed(properties[name]) <= MAX_TAG_VALUES:
+                        child = part.child("properties", name)
+                        found[name] = frozenset(self.listed_values(child, self.of(child)) or ())
+            self._tags[key] = found
+        return self._tags[key]
+
     def listed_values(self, node: Node, names: frozenset[str]) -> dict[str, Any] | None:
         """Return the values of some types that `const` and `enum` of a schema allow, by their keys; None without them.
 
@@ -136,6 +163,13 @@ class PossibleTypes:
             return [self.document.resolve(node, "$ref", cost=0)] if "$ref" in node.schema else []
         except UnsupportedSchemaError:  # another document
             return []
+
+
+def _num_listed(schema: Schema) -> float:
+    """Return how many values a schema lists; infinity if it lists none."""
+    if not isinstance(schema, dict) or not schema.keys() & {"const", "enum"}:
+        return math.inf
+    return 1 if "const" in schema else len(schema["enum"])
 
 
 def _num_parts(node: Node) -> int:
