@@ -79,6 +79,7 @@ def test_an_integer_or_a_number_is_a_number_in_both_modes(strict: bool) -> None:
     for schema, place in (
         ({"oneOf": [INTEGER, NUMBER]}, "/oneOf"),
         ({"type": "object", "properties": {"v": {"oneOf": [NUMBER, INTEGER, TEXT]}}}, "/properties/v/oneOf"),
+        ({"oneOf": [{"type": ["string", "integer"]}, NUMBER]}, "/oneOf"),
     ):
         lowered, places = lower(schema, strict=strict)
         assert places == (place,)

@@ -98,7 +98,9 @@ def is_integer_in_number(types: PossibleTypes, one: Node, other: Node) -> bool:
     for inner, outer in ((one, other), (other, one)):
         if isinstance(inner.schema, dict) and isinstance(outer.schema, dict):
             names = _explicit_types(inner), _explicit_types(outer)
-            if "integer" in names[0] - names[1] and "number" in names[1] and is_contained(types, inner, outer):
+            shared = types_in_common(types.of(inner), types.of(outer))
+            values = inner.limited(shared) if shared == {"integer"} else inner
+            if "integer" in names[0] - names[1] and "number" in names[1] and is_contained(types, values, outer):
                 return True
         if _difference(types, inner, outer, 0) == _NARROWER:
             return True
