@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from chairlift.engine.structured.json_schema.lowering import lower
 from support_grammars import grammar_of
 from support_json_schema import accepts, check, check_outputs, rejection
 from support_shares import for_each
@@ -90,3 +91,17 @@ def test_items_of_json_schema_7() -> None:
     grammar = grammar_of(json_schema={"items": [{"type": "integer"}], "additionalItems": {"type": "string"}})
     assert accepts(grammar, [1, "a"]) and accepts(grammar, [])
     assert not accepts(grammar, ["a"]) and not accepts(grammar, [1, 2])
+
+
+def test_arrays_of_long_values_count_as_several() -> None:
+    for length, places in ((10, ()), (30_000, ("/uniqueItems",))):
+        schema = {"type": "array", "uniqueItems": True, "items": {"enum": [char * length for char in "abcde"]}}
+        assert lower(schema, strict=False)[1] == places
+
+
+def test_the_complement_of_many_items_is_not_written_out() -> None:
+    items = [{"type": "string"}] * 1000
+    assert rejection({"not": {"prefixItems": items}}) == "/not has more than 128 ways to fail, the limit"
+    some = [True] * 2000 + items[:60]  # each alternative lists all items before its own
+    assert "/not makes the schema too large" in rejection({"not": {"prefixItems": some}})
+    assert "/not/const makes the schema too large" in rejection({"not": {"const": [1] * 30_000}})

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.engine.structured.json_schema.budget import MAX_SCHEMAS, LoweringBudget
+from chairlift.engine.structured.json_schema.budget import MAX_COMPARISONS, MAX_SCHEMAS, LoweringBudget
 from chairlift.engine.structured.json_schema.document import TYPES
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.lowering import lower
 from support_request_bodies import chat
-from support_shares import FULL
+from support_shares import FULL, for_each
 
 MAX_CALLS = 8_000_000
 """Most calls of Python functions while one request is parsed, about twice those of the costliest schema here."""
@@ -108,6 +108,66 @@ def test_a_costly_schema_ends_soon(name: str) -> None:
             message = str(error)
     assert "too large" in message and len(message) < 200
     assert num_calls["python"] < MAX_CALLS
+
+
+TEXT = {"type": "string"}
+
+
+def parts_of(keyword: str, **definitions: Any) -> dict[str, Any]:
+    """Return a oneOf of eight parts that refer to large definitions, each with a value of its own for a keyword."""
+    names = list(definitions)
+    return {"$defs": definitions, "oneOf": [
+        {"$ref": f"#/$defs/{names[number % len(names)]}", keyword: [f"p{number}"] if keyword == "required" else number}
+        for number in range(8)
+    ]}  # fmt: skip
+
+
+@for_each(
+    ("schema", "most"),
+    [
+        (parts_of("required", a=each(60, True)), 25_000),
+        (parts_of("required", a=each(60, True, additionalProperties=TEXT)), 25_000),
+        (parts_of("required", a={"type": "object", "patternProperties": {f"^p{at}$": True for at in range(60)}}),
+         25_000),
+        (parts_of("maxLength", a={**TEXT, "oneOf": [{"minLength": at} for at in range(130)]}), 40_000),
+        (parts_of("maxLength", a={**TEXT, "allOf": [{"pattern": f"a{at}"} for at in range(40)]}), 30_000),
+        (parts_of("maxLength", a={**TEXT, "enum": [str(at) for at in range(500)]}), 25_000),
+        (parts_of("minItems", a={"const": [1.0] * 2000}), 25_000),
+        # Two ways to each of thirty levels.
+        ({"oneOf": [{"$ref": "#/$defs/0"}, {"$ref": "#/$defs/1"}], "$defs": {"30": TEXT} | {
+            str(at): each(2, {"$ref": f"#/$defs/{at + 1}"}, required=["p0", "p1"]) for at in range(30)
+        }}, 40_000),
+    ],
+)  # fmt: skip
+def test_parts_of_a_one_of_are_compared_in_few_calls(schema: Any, most: int) -> None:
+    with counted_calls() as num_calls:
+        lower(schema, strict=False)
+    assert num_calls["python"] < most, num_calls["python"]
+
+
+def test_what_exceeds_the_comparisons_is_not_exclusive_unless_strict() -> None:
+    schema = parts_of("maxLength", a={**TEXT, "anyOf": [{"pattern": f"a{at}"} for at in range(10)]})
+    for spent in ("remaining_comparisons", "remaining_containments"):
+        budget = LoweringBudget()
+        setattr(budget, spent, 100)
+        assert lower(schema, strict=False, budget=budget)[1] == ("/oneOf",)
+    budget = LoweringBudget()
+    budget.remaining_comparisons = 100
+    with pytest.raises(UnsupportedSchemaError, match="/oneOf needs too many comparisons: the limit of a request is"):
+        lower(schema, strict=True, budget=budget)
+
+
+def test_usual_alternatives_stay_within_the_comparisons() -> None:
+    """Objects of many properties, which differ in one that all require."""
+    objects = [
+        {"type": "object", "required": ["type", *(f"p{at}" for at in range(20))], "additionalProperties": False,
+         "properties": {**{f"p{at}": {"anyOf": [TEXT, {"type": "null"}]} for at in range(20)}, "type": {"const": name}}}
+        for name in map(str, range(60))
+    ]  # fmt: skip
+    budget = LoweringBudget()
+    lowered, places = lower({"oneOf": objects}, strict=True, budget=budget)
+    assert places == () and len(lowered["anyOf"]) == 60 and "allOf" not in str(lowered)
+    assert budget.remaining_comparisons > MAX_COMPARISONS  # an eighth of all steps is left
 
 
 @pytest.mark.full

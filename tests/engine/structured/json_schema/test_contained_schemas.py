@@ -35,7 +35,12 @@ def record(required: list[str], **properties: Any) -> dict[str, Any]:
 
 
 def contained(inner: Any, outer: Any) -> bool:
-    definitions = {"text": TEXT, "a": NEEDS_A, "loop": {"$ref": "#/$defs/loop"}}
+    definitions = {
+        "text": TEXT,
+        "a": NEEDS_A,
+        "color": {"enum": ["red"], "nullable": True},
+        "loop": {"$ref": "#/$defs/loop"},
+    }
     document = SchemaDocument({"oneOf": [inner, outer], "$defs": definitions}, LoweringBudget())
     types = PossibleTypes(document, ImpliedTypes(document))
     return is_contained(types, document.root.child("oneOf", 0), document.root.child("oneOf", 1))
@@ -64,7 +69,22 @@ def contained(inner: Any, outer: Any) -> bool:
          "nullable": True}, True), ({**COLORS, "nullable": True}, {"type": ["string", "null"]}, True),
         ({"$ref": "#/$defs/text", "nullable": True}, {"anyOf": [TEXT, NULL]}, True),
         ({"not": NULL, "nullable": True}, {"not": NULL}, False), ({"not": TEXT, "nullable": True}, {"not": TEXT},
-         False),
+         False), (NULL, {"not": TEXT, "nullable": True}, True),
+        # A conjunct that is nullable.
+        *(({"type": ["string", "null"], **part}, outer, expected) for part in (
+            {"allOf": [{"enum": ["red"], "nullable": True}]}, {"allOf": [{"const": "red", "nullable": True}]},
+            {"allOf": [{"allOf": [COLORS], "nullable": True}]}, {"$ref": "#/$defs/color"},
+            {"anyOf": [{"enum": ["red"], "nullable": True}]}, {"oneOf": [{"$ref": "#/$defs/color"}]},
+            {"enum": ["red"], "nullable": True},
+        ) for outer, expected in (
+            (COLORS, False), ({"enum": ["red", "blue"]}, False), ({**COLORS, "nullable": True}, True),
+            ({"enum": ["red", "blue", None]}, True), ({"anyOf": [COLORS, NULL]}, True),
+        )),
+        ({"type": ["string", "null"], "allOf": [{"not": NULL, "nullable": True}]}, {"not": NULL}, False),
+        ({**TEXT, "allOf": [{"enum": ["red"], "nullable": True}]}, COLORS, True),
+        ({"enum": ["red", None], "allOf": [{"type": ["string", "null"]}]}, COLORS, False),
+        ({"type": ["string", "null"], "enum": ["red", None], "const": "red"}, COLORS, True),
+        ({"enum": ["red", 1], "allOf": [{"enum": ["red", 2]}]}, {"enum": ["red"]}, True),
     ],
 )  # fmt: skip
 def test_types_and_values(inner: Any, outer: Any, expected: bool) -> None:

@@ -6,6 +6,7 @@ from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.document import (
     Node,
     SchemaDocument,
+    cost_of,
     join_uri,
     subschemas,
     type_names,
@@ -27,6 +28,33 @@ from support_shares import for_each
 )  # fmt: skip
 def test_uris_are_joined(base: str, reference: str, joined: str) -> None:
     assert join_uri(base, reference) == joined
+
+
+def test_pointers_do_not_repeat_long_names() -> None:
+    names = ["x" * 1000, "x" * 999 + "y", "x" * 255 + "~/"]
+    schema = {"properties": {name: {"items": {"minItems": -1}} for name in names}}
+    pointers = {node.pointer for node in subschemas(Node(schema, "", ""))}
+    assert len(pointers) == 3 and max(map(len, pointers)) < 400 and all(each.count("/") == 2 for each in pointers)
+    definitions = {names[0]: {"const": "a"}, names[1]: {"const": "b"}}
+    check({"oneOf": [{"$ref": f"#/$defs/{name}"} for name in definitions], "$defs": definitions}, ["a", "b"], ["c"])
+
+
+def test_uris_are_not_too_long() -> None:
+    part = {"$id": "a/" * 2000}
+    for schema in ({"$id": "a" * 10_000}, {**part, "anyOf": [{**part, "not": part}]}):
+        assert "$id has more than 8192 characters, the limit" in rejection(schema)
+
+
+def test_a_type_is_listed_once() -> None:
+    assert without_null_keywords({"type": ["string", "null", "string"], "enum": [1, 1]}) == {
+        "type": ["string", "null"], "enum": [1, 1],
+    }  # fmt: skip
+
+
+def test_the_many_annotations_of_a_schema_are_work() -> None:
+    assert [cost_of(Node({f"x-{at}": 1 for at in range(count)}, "", "")) for count in (0, 32, 40, 1032)] == [
+        1, 1, 2, 126,
+    ]  # fmt: skip
 
 
 @for_each(

@@ -45,6 +45,11 @@ def parts(one: Any, other: Any) -> tuple[PossibleTypes, Any, Any]:
         ({"type": ["integer", "null"]}, {"type": ["number", "null"]}, True), (True, NUMBER, False),
         ({**INTEGER, "minimum": 5}, {**NUMBER, "minimum": 0}, True), ({**INTEGER, "minimum": 0}, {**NUMBER,
          "minimum": 5}, False),
+        # Beside types that only one of them has.
+        ({"type": ["string", "integer"]}, NUMBER, True),
+        ({"type": ["boolean", "number"]}, {"type": ["integer", "null"]}, True),
+        ({"type": ["string", "integer"]}, {"type": ["string", "number"], "maxLength": 3}, False),
+        ({"type": ["string", "integer"], "minimum": 0}, {**NUMBER, "minimum": 5}, False),
         # Inside of arrays and objects, if nothing else differs: the complement of the rest can be expressed.
         (array(INTEGER), array(NUMBER), True), (array(NUMBER), array(INTEGER), True),
         (array(array(INTEGER)), array(array(NUMBER)), True), ({"$ref": "#/$defs/integers"}, array(NUMBER), True),

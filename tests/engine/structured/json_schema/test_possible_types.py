@@ -33,6 +33,10 @@ def types_and_document(schema: Any) -> tuple[PossibleTypes, SchemaDocument]:
         ({"anyOf": [NEEDS_A, NULL]}, "object null"), ({"oneOf": [TEXT, {"$ref": "#/$defs/a"}]}, "string object"),
         ({"type": ["string", "object"], "anyOf": [NEEDS_A, NULL]}, "string object"),
         ({"not": NULL}, ALL),
+        # Null by `nullable` of a conjunct needs to match none of those inside it.
+        ({"type": ["string", "null"], "allOf": [{"allOf": [TEXT], "nullable": True}]}, "string null"),
+        ({"allOf": [{"$ref": "#/$defs/text", "nullable": True}, {"type": ["string", "null"]}]}, "string null"),
+        ({"type": ["string", "null"], "allOf": [{"allOf": [TEXT]}]}, "string"),
     ],
 )  # fmt: skip
 def test_types_of_the_values(schema: Any, expected: str) -> None:
@@ -69,3 +73,24 @@ def test_a_long_chain_of_references_has_any_type() -> None:
     chain = {str(number): {"$ref": f"#/$defs/{number + 1}"} for number in range(3000)}
     document = SchemaDocument({"$ref": "#/$defs/0", "$defs": {**chain, "3000": TEXT}}, LoweringBudget())
     assert PossibleTypes(document, ImpliedTypes(document)).of(document.root) == frozenset(ALL.split())
+
+
+@for_each(
+    ("schema", "expected"),
+    [
+        ({"properties": {"k": {"const": "a"}, "n": {"enum": [1, 2.0]}, "t": TEXT}, "required": ["k", "n", "t"]},
+         {"k": ['"a"'], "n": ["1", "2"]}),
+        ({"properties": {"k": {"const": "a"}}}, {}), ({"required": ["k"]}, {}), (TEXT, {}),
+        ({"allOf": [{"required": ["k"]}, {"properties": {"k": {"enum": ["a"], "nullable": True}}}]},
+         {"k": ['"a"', "null"]}),
+        ({"type": ["object", "null"], "properties": {"k": {"const": 1}}, "required": ["k"], "nullable": True},
+         {"k": ["1"]}),
+        ({"properties": {"k": {"enum": list(range(65))}}, "required": ["k"]}, {}),
+        ({"properties": {f"p{at}": {"const": at} for at in range(9)}, "required": [f"p{at}" for at in range(9)]},
+         {f"p{at}": [str(at)] for at in range(8)}),
+    ],
+)  # fmt: skip
+def test_required_properties_with_few_values(schema: Any, expected: dict[str, list[str]]) -> None:
+    types, document = types_and_document(schema)
+    tags = types.tags(document.root.child("anyOf", 0))
+    assert {name: sorted(values) for name, values in tags.items()} == expected

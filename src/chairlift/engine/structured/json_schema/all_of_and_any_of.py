@@ -7,6 +7,9 @@ from chairlift.engine.structured.json_schema.document import Schema
 MAX_ALTERNATIVES = 64
 """Most alternatives that one keyword may become."""
 
+MAX_WAYS_TO_FAIL = 2 * MAX_ALTERNATIVES
+"""Most alternatives that the complement of one schema may become."""
+
 _UNITS = (
     frozenset({"properties", "patternProperties", "additionalProperties"}), frozenset({"prefixItems", "items"}),
 )  # fmt: skip

@@ -2,13 +2,14 @@
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERNATIVES, any_of
-from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, type_names
+from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERNATIVES, MAX_WAYS_TO_FAIL, any_of
+from chairlift.engine.structured.json_schema.document import TYPES, VALUES_PER_COST, Node, Schema, type_names
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
-from chairlift.engine.structured.json_schema.value_sets import finite_values, key_of
+from chairlift.engine.structured.json_schema.value_keys import num_chars_of
+from chairlift.engine.structured.json_schema.value_sets import finite_values
 
 if TYPE_CHECKING:
     from chairlift.engine.structured.json_schema.lowering import Lowering
@@ -25,6 +26,9 @@ SEQUENCES_COST = 10
 MAX_ORDERED_SEQUENCES = 128
 """Most such arrays if their items are in the order of the schema, which seven values have; eight compile for 0.5 s."""
 
+CHARS_PER_ALTERNATIVE = 1024
+"""Characters of the values of uniqueItems with which each of its arrays counts as one more alternative."""
+
 ALTERNATIVE_COST = 4
 """Cost of one alternative of `contains`, which has up to MAX_POSITIONS schemas."""
 
@@ -32,9 +36,22 @@ NOT_ARRAY: Schema = {"type": [name for name in TYPES if name != "array"]}
 
 
 def prefix_of(node: Node) -> list[Node]:
-    """Return the schemas of the first items, each of its own; JSON Schema 7 has them in `items`."""
-    keyword = "items" if isinstance(node.schema.get("items"), list) else "prefixItems"
-    return [node.child(keyword, index) for index in range(len(node.schema.get(keyword, ())))]
+    """Return the schemas of the first items, each of its own."""
+    return [node.child(_prefix_keyword(node), index) for index in range(num_prefix_items(node))]
+
+
+def num_prefix_items(node: Node) -> int:
+    """Return how many items at the start have a schema of their own."""
+    return len(node.schema.get(_prefix_keyword(node), ()))
+
+
+def item_of(node: Node, index: int) -> Node:
+    """Return the schema of the item at an index."""
+    return node.child(_prefix_keyword(node), index) if index < num_prefix_items(node) else rest_of(node)
+
+
+def _prefix_keyword(node: Node) -> str:
+    return "items" if isinstance(node.schema.get("items"), list) else "prefixItems"  # JSON Schema 7
 
 
 def rest_of(node: Node) -> Node:
@@ -46,7 +63,7 @@ def rest_of(node: Node) -> Node:
 def longest(node: Node) -> float:
     """Return the most items that an array may have; infinity without a limit."""
     limit: float = node.schema.get("maxItems", math.inf)
-    return min(limit, len(prefix_of(node))) if rest_of(node).schema is False else limit
+    return min(limit, num_prefix_items(node)) if rest_of(node).schema is False else limit
 
 
 def may_be_array(node: Node) -> bool:
@@ -137,36 +154,37 @@ def _unique_items(lowering: "Lowering", node: Node) -> list[Schema]:
     sequences = _sequences(sets, low, is_ordered=False)
     if sequences is None and all(values is sets[0] for values in sets):
         sequences = _sequences(sets, low, is_ordered=True)
-    budget.add_alternatives(len(sequences or ()), node.at("uniqueItems"))
+    num_chars = sum(num_chars_of(key) for key in (sets[0] if sets else ()))
+    budget.add_alternatives(len(sequences or ()) * (1 + num_chars // CHARS_PER_ALTERNATIVE), node.at("uniqueItems"))
     if sequences is None:
         raise UnsupportedSchemaError(node.at("uniqueItems"), f"allows more than {MAX_SEQUENCES} arrays, the limit")
     return for_arrays(node, [{"enum": sequences}] if sequences else [])
 
 
-def _values_by_position(lowering: "Lowering", node: Node) -> list[list[Any]] | None:
-    """Return the values that each item may have, as far as an array without repetition may be long."""
+def _values_by_position(lowering: "Lowering", node: Node) -> list[dict[str, Any]] | None:
+    """Return the values by their keys that each item may have, as far as an array without repetition may be long."""
     most = longest(node)
     prefix = [finite_values(lowering.document, each) for each in prefix_of(node)]
-    rest = finite_values(lowering.document, rest_of(node)) if most > len(prefix) else []
+    rest = finite_values(lowering.document, rest_of(node)) if most > len(prefix) else {}
     if None in prefix or rest is None:
         return None
     sets = [values for values in prefix if values is not None]
     return sets[: int(min(most, len(sets)))] + [rest] * int(min(most - len(sets), len(rest)))
 
 
-def _sequences(sets: Sequence[list[Any]], low: int, *, is_ordered: bool) -> list[list[Any]] | None:
+def _sequences(sets: Sequence[Mapping[str, Any]], low: int, *, is_ordered: bool) -> list[list[Any]] | None:
     """Return the arrays without repetition, of ordered values only those in their order; None if there are too many."""
     limit = MAX_ORDERED_SEQUENCES if is_ordered else MAX_SEQUENCES
-    level: list[tuple[list[Any], frozenset[str]]] = [([], frozenset())]
+    level: list[tuple[list[Any], tuple[str, ...]]] = [([], ())]
     found: list[list[Any]] = [[]] if low == 0 else []
     for values in sets:
-        order = {key_of(value): index for index, value in enumerate(values)}
+        order = {key: index for index, key in enumerate(values)}
         longer = []
         for items, keys in level:
-            first = order[key_of(items[-1])] + 1 if is_ordered and items else 0
-            for value in values[first:]:
-                if (key := key_of(value)) not in keys:
-                    longer.append(([*items, value], keys | {key}))
+            first = order[keys[-1]] + 1 if is_ordered and keys else 0
+            for key, value in itertools.islice(values.items(), first, None):
+                if key not in keys:
+                    longer.append(([*items, value], (*keys, key)))
             if len(longer) > limit:
                 return None
         level = longer
@@ -184,19 +202,22 @@ RULES: dict[str, Callable[["Lowering", Node], list[Schema]]] = {
 
 def negative_items(lowering: "Lowering", node: Node) -> list[Schema]:
     """Return arrays of which an item does not match its schema; behind the prefix only the first MAX_POSITIONS."""
-    prefix, rest = prefix_of(node), rest_of(node)
-    parts = [lowering.negative(each) for each in prefix]
+    rest = rest_of(node)
+    parts = [lowering.negative(item_of(node, index)) for index in range(num_prefix_items(node))]
     if rest.schema is False:
-        return [*_with_item(parts), {"type": "array", "minItems": len(prefix) + 1}]
+        return [*_with_item(lowering, node, parts), {"type": "array", "minItems": len(parts) + 1}]
     behind = lowering.negative(rest)
-    return _with_item([*parts, *[lowering.define(behind) if behind is not False else False] * MAX_POSITIONS])
+    parts += [lowering.define(behind) if behind is not False else False] * MAX_POSITIONS
+    return _with_item(lowering, node, parts)
 
 
-def _with_item(parts: list[Schema]) -> list[Schema]:
+def _with_item(lowering: "Lowering", node: Node, parts: list[Schema]) -> list[Schema]:
+    kept = [(index, part) for index, part in enumerate(parts) if part is not False]
+    # Each alternative lists all items before its own.
+    lowering.document.budget.spend(sum(index for index, _ in kept[:MAX_WAYS_TO_FAIL]) // VALUES_PER_COST, node.pointer)
     return [
         {"type": "array", "minItems": index + 1, "prefixItems": [*[True] * index, part]}
-        for index, part in enumerate(parts)
-        if part is not False
+        for index, part in kept[: MAX_WAYS_TO_FAIL + 1]
     ]
 
 

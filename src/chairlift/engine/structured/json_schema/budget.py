@@ -14,6 +14,9 @@ MAX_COMPARISONS = 10_000
 MAX_CONTAINMENTS = 10_000
 """Pairs of schemas that are compared to find out whether one contains the other; from then on none does."""
 
+STEPS_PER_COMPARISON = 8
+"""Steps that are as much work as the comparison of a pair: a schema in it, a name or a value is looked up."""
+
 MAX_REQUEST_ALTERNATIVES = 10_000
 """Most alternatives, weighted by their size, that all keywords of a request may become."""
 
@@ -22,16 +25,26 @@ class LoweringBudget:
     """The work that is left for one request: all tools and the response format share it.
 
     Attributes:
-        remaining_comparisons: how many pairs of schemas may still be compared.
-        remaining_containments: for how many pairs of schemas it may still be found out that one contains the other.
+        remaining_comparisons: how many steps to find disjoint schemas are left.
+        remaining_containments: how many steps to find out that one schema contains another one are left.
     """
 
     def __init__(self) -> None:
-        self.remaining_comparisons = MAX_COMPARISONS
-        self.remaining_containments = MAX_CONTAINMENTS
+        self.remaining_comparisons = MAX_COMPARISONS * STEPS_PER_COMPARISON
+        self.remaining_containments = MAX_CONTAINMENTS * STEPS_PER_COMPARISON
         self._remaining_schemas = MAX_SCHEMAS
         self._remaining_cost = MAX_COST
         self._remaining_alternatives = MAX_REQUEST_ALTERNATIVES
+
+    def compare(self, pairs: int, steps: int = 0) -> bool:
+        """Count the work to find disjoint schemas. Returns whether the budget allows it."""
+        self.remaining_comparisons -= STEPS_PER_COMPARISON * pairs + steps
+        return self.remaining_comparisons >= 0
+
+    def contain(self, pairs: int, steps: int = 0) -> bool:
+        """Count the work to find out that one schema contains another one. Returns whether the budget allows it."""
+        self.remaining_containments -= STEPS_PER_COMPARISON * pairs + steps
+        return self.remaining_containments >= 0
 
     def add_schemas(self, count: int, place: str) -> None:
         """Count schemas of a document, which also allows their lowering. Raises ValueError beyond MAX_SCHEMAS."""

@@ -1,7 +1,7 @@
 """is_contained: whether each value of a JSON Schema certainly matches another one."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -20,7 +20,8 @@ from chairlift.engine.structured.json_schema.document import (
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.patterns import KNOWN_FORMATS, OTHER_FORMATS, UNENFORCED_FORMATS
 from chairlift.engine.structured.json_schema.possible_types import PossibleTypes
-from chairlift.engine.structured.json_schema.value_sets import MAX_REF_DEPTH, has_type, key_of, type_of
+from chairlift.engine.structured.json_schema.value_keys import key_of
+from chairlift.engine.structured.json_schema.value_sets import MAX_REF_DEPTH, type_of
 
 _NO_LIMITS = frozenset({"type", "nullable", "then", "else", "minContains", "maxContains"})
 """Keywords that are compared together with another one."""
@@ -38,35 +39,45 @@ _LIMITS_OF_VALUES = frozenset({
 def is_contained(types: PossibleTypes, inner: Node, outer: Node, depth: int = 0) -> bool:
     """Return whether each value of a schema, which has its implied types, certainly matches another one."""
     if outer.schema is True or inner.schema is False or inner.schema is outer.schema:
+        types.document.budget.contain(0, steps=1)
         return True
+    if not types.document.budget.contain(cost_of(inner) + cost_of(outer) - 1):
+        return False
+    found = types.contained.get(inner, outer, depth)
+    if found is None:
+        found = types.contained.add(inner, outer, depth, holds=_is_contained(types, inner, outer, depth))
+    return found
+
+
+def _is_contained(types: PossibleTypes, inner: Node, outer: Node, depth: int) -> bool:
     names = types.of(inner)
-    if outer.schema is False or not names:
-        return not names
     if is_nullable(outer.schema):
         names -= {"null"}
-    budget = types.document.budget
-    budget.remaining_containments -= cost_of(inner) + cost_of(outer) - 1
-    if depth > MAX_REF_DEPTH or budget.remaining_containments < 0:
+    if outer.schema is False or not names:
+        return not names
+    if depth > MAX_REF_DEPTH or names != types_in_common(names, set(type_names(outer.schema))):
         return False
-    if names != types_in_common(names, set(type_names(outer.schema))):
-        return False
-    if is_nullable(inner.schema) and "null" in names:  # null needs to match no other keyword of it
-        null = Node({"type": "null"}, f"null at {inner.pointer}", inner.base)
-        return all(is_contained(types, each, outer, depth + 1) for each in (inner.limited(names - {"null"}), null))
     inner = Node({}, f"any at {inner.pointer}", inner.base) if inner.schema is True else inner
     inner = inner.limited(names)
-    comparison = _Comparison(types, inner, types.conjuncts(inner), names, depth)
-    budget.remaining_containments -= sum(map(cost_of, comparison.parts[1:]))
+    parts = types.conjuncts(inner)
+    if not types.document.budget.contain(sum(map(cost_of, parts[1:]))):
+        return False
+    if any(part.pointer == outer.pointer for part in parts):
+        return True
+    if "null" in names and any(is_nullable(part.schema) for part in parts):  # null needs to match nothing else of these
+        null = Node({"type": "null"}, f"null at {inner.pointer}", inner.base)
+        return all(is_contained(types, each, outer, depth + 1) for each in (inner.limited(names - {"null"}), null))
+    comparison = _Comparison(types, inner, parts, names, depth)
     if all(comparison.holds(keyword, outer) for keyword in outer.schema):
         return True
     return any(
-        alternatives and all(is_contained(types, each, outer, depth + 1) for each in alternatives)
-        for part in comparison.parts
+        all(is_contained(types, each, outer, depth + 1) for each in alternatives)
+        for part in parts
         for alternatives in types.alternatives(part)
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Comparison:
     """The inner schema of a comparison.
 
@@ -83,6 +94,7 @@ class _Comparison:
     parts: list[Node]
     names: frozenset[str]
     depth: int
+    _values: list[dict[str, Any]] | None = None
 
     def holds(self, keyword: str, outer: Node) -> bool:
         """Return whether all values certainly match a keyword of another schema."""
@@ -96,27 +108,46 @@ class _Comparison:
             return _APPLICATORS[keyword](self, outer)
         values = self.values()
         if keyword in ("const", "enum"):
-            listed = [outer.schema["const"]] if keyword == "const" else outer.schema["enum"]
-            return values is not None and {key_of(value) for value in values} <= {key_of(value) for value in listed}
+            return values is not None and values.keys() <= self.types.document.keys.of_list(outer, keyword).keys()
         if values is not None and keyword in _LIMITS_OF_VALUES:
-            return all(_value_matches(value, keyword, outer.schema) for value in values)
+            return self.look_up(len(values)) and all(
+                _value_matches(value, keyword, outer.schema) for value in values.values()
+            )
         if keyword in _RULES:
             return any(_RULES[keyword](self, part, outer) for part in self.parts)
-        return any(_is_equal(part, outer, keyword) for part in self.parts)
+        return any(self.is_equal(part, outer, keyword) for part in self.parts)
 
-    def values(self) -> list[Any] | None:
-        """Return all values, if they are listed or of types that have few."""
-        for part in self.parts:
-            if "const" in part.schema or "enum" in part.schema:
-                listed = [part.schema["const"]] if "const" in part.schema else part.schema["enum"]
-                return [value for value in listed if has_type(value, list(self.names))]
-        if self.names <= {"null", "boolean"}:
-            return [value for value in (None, False, True) if type_of(value) in self.names]
-        return None
+    def values(self) -> dict[str, Any] | None:
+        """Return all values by their keys, if they are listed or of types that have few."""
+        if self._values is None:
+            found = [self.types.listed_values(part, self.names) for part in self.parts]
+            if self.names <= {"null", "boolean"}:
+                found.append({key_of(value): value for value in (None, False, True) if type_of(value) in self.names})
+            sets = sorted((values for values in found if values is not None), key=len)
+            if len(sets) > 1 and self.look_up(len(sets[0]) * len(sets)):
+                sets = [{key: value for key, value in sets[0].items() if all(key in each for each in sets)}]
+            self._values = sets[:1]
+        return self._values[0] if self._values else None
 
     def are_contained(self, inner: Node, outer: Node) -> bool:
         """Return whether the schema of a part of the value is contained in another one."""
         return is_contained(self.types, inner, outer, self.depth + 1)
+
+    def is_equal(self, part: Node, outer: Node, keyword: str) -> bool:
+        """Return whether two schemas have the same value of a keyword."""
+        keys = self.types.document.keys
+        return part.base == outer.base and keys.of(part, keyword) == keys.of(outer, keyword)
+
+    def parts_of(self, outer: Node, keyword: str) -> Iterator[Node]:
+        """Yield the schemas of a keyword with several ones as far as the budget allows it."""
+        for index in range(len(outer.schema[keyword])):
+            if not self.look_up(1):
+                return
+            yield outer.child(keyword, index)
+
+    def look_up(self, steps: int) -> bool:
+        """Count steps of the comparison. Returns whether the budget allows them."""
+        return self.types.document.budget.contain(0, steps)
 
 
 # -- keywords that apply schemas to the same value ---------------------------------------------------------------------
@@ -131,28 +162,33 @@ def _reference(comparison: _Comparison, outer: Node) -> bool:
 
 
 def _all_of(comparison: _Comparison, outer: Node) -> bool:
-    children = [outer.child("allOf", index) for index in range(len(outer.schema["allOf"]))]
-    return all(comparison.are_contained(comparison.inner, child) for child in children)
+    return all(comparison.are_contained(comparison.inner, child) for child in comparison.parts_of(outer, "allOf")) and (
+        comparison.look_up(0)
+    )
 
 
 def _any_of(comparison: _Comparison, outer: Node) -> bool:
-    children = [outer.child("anyOf", index) for index in range(len(outer.schema["anyOf"]))]
-    return any(comparison.are_contained(comparison.inner, child) for child in children)
+    return any(comparison.are_contained(comparison.inner, child) for child in comparison.parts_of(outer, "anyOf"))
 
 
 def _one_of(comparison: _Comparison, outer: Node) -> bool:
     """Return whether all values match one part and certainly none of the others."""
-    children = [outer.child("oneOf", index) for index in range(len(outer.schema["oneOf"]))]
-    matching = [child for child in children if comparison.are_contained(comparison.inner, child)]
-    others = [child.limited(comparison.names) for child in children if child not in matching[:1]]
-    return bool(matching) and all(are_disjoint(comparison.types, comparison.inner, other) for other in others)
+    types, num_matching = comparison.types, 0
+    for child in comparison.parts_of(outer, "oneOf"):
+        if num_matching == 0 and comparison.are_contained(comparison.inner, child):
+            num_matching = 1
+        elif not are_disjoint(types, comparison.inner, child.limited(comparison.names)):
+            return False
+    return num_matching == 1 and comparison.look_up(0)
 
 
 def _required(comparison: _Comparison, outer: Node) -> bool:
     values = comparison.values()
     found = required_of(comparison.parts)
     return found >= set(outer.schema["required"]) or (
-        values is not None and all(_value_matches(value, "required", outer.schema) for value in values)
+        values is not None
+        and comparison.look_up(len(values) * len(outer.schema["required"]))
+        and all(_value_matches(value, "required", outer.schema) for value in values.values())
     )
 
 
@@ -217,21 +253,28 @@ def _multiple_of(comparison: _Comparison, part: Node, outer: Node) -> bool:
 def _properties(comparison: _Comparison, part: Node, outer: Node) -> bool:
     """Return whether all properties of a schema's objects match properties, patternProperties and their rest."""
     names, patterns = outer.schema.get("properties", {}), outer.schema.get("patternProperties", {})
-    for name in names:
-        inner = [_property(each, name) for each in comparison.parts]
-        if not any(comparison.are_contained(each, outer.child("properties", name)) for each in inner):
+    for name, schema in names.items():
+        if not comparison.look_up(len(comparison.parts)):
+            return False
+        if schema is not True and not any(
+            comparison.are_contained(_property(each, name), outer.child("properties", name))
+            for each in comparison.parts
+        ):
             return False
     mine = part.schema.get("patternProperties", {})
     for pattern in patterns:
         child = part.child("patternProperties", pattern) if pattern in mine else _any(part)
-        if not comparison.are_contained(child, outer.child("patternProperties", pattern)):
+        if not comparison.look_up(1) or not comparison.are_contained(child, outer.child("patternProperties", pattern)):
             return False
     if "additionalProperties" not in outer.schema:
         return True
-    rest = [part.child("properties", name) for name in part.schema.get("properties", ()) if name not in names]
-    rest += [part.child("patternProperties", pattern) for pattern in mine if pattern not in patterns]
-    return all(
-        comparison.are_contained(each, outer.child("additionalProperties")) for each in (*rest, _other_property(part))
+    rest = [("properties", name) for name in part.schema.get("properties", ()) if name not in names]
+    rest += [("patternProperties", pattern) for pattern in mine if pattern not in patterns]
+    others, outer_others = _other_property(part), outer.child("additionalProperties")
+    return (
+        comparison.look_up(len(part.schema.get("properties", ())) + len(mine))
+        and comparison.are_contained(others, outer_others)
+        and all(comparison.are_contained(part.child(*place), outer_others) for place in rest)
     )
 
 
@@ -256,14 +299,13 @@ def _any(node: Node) -> Node:
 
 def _items(comparison: _Comparison, part: Node, outer: Node) -> bool:
     """Return whether all items of a schema's arrays match prefixItems and items."""
-    mine, yours = arrays.prefix_of(part), arrays.prefix_of(outer)
-    rest, outer_rest = arrays.rest_of(part), arrays.rest_of(outer)
+    num_prefix_items = max(arrays.num_prefix_items(part), arrays.num_prefix_items(outer))
     longest = arrays.longest(part)
-    for index in range(int(min(longest, max(len(mine), len(yours))))):
-        item = mine[index] if index < len(mine) else rest
-        if not comparison.are_contained(item, yours[index] if index < len(yours) else outer_rest):
+    for index in range(int(min(longest, num_prefix_items))):
+        items = arrays.item_of(part, index), arrays.item_of(outer, index)
+        if not comparison.look_up(1) or not comparison.are_contained(*items):
             return False
-    return longest <= max(len(mine), len(yours)) or comparison.are_contained(rest, outer_rest)
+    return longest <= num_prefix_items or comparison.are_contained(arrays.rest_of(part), arrays.rest_of(outer))
 
 
 def _property_names(comparison: _Comparison, part: Node, outer: Node) -> bool:
@@ -274,12 +316,12 @@ def _property_names(comparison: _Comparison, part: Node, outer: Node) -> bool:
 
 def _format(comparison: _Comparison, part: Node, outer: Node) -> bool:
     is_known = outer.schema["format"] in (*KNOWN_FORMATS, *OTHER_FORMATS, *UNENFORCED_FORMATS)
-    return not is_known or _is_equal(part, outer, "format")
+    return not is_known or comparison.is_equal(part, outer, "format")
 
 
 def _together(*keywords: str) -> _Rule:
     """Return the rule of keywords that are equal in both schemas."""
-    return lambda _, part, outer: all(_is_equal(part, outer, keyword) for keyword in keywords)
+    return lambda comparison, part, outer: all(comparison.is_equal(part, outer, keyword) for keyword in keywords)
 
 
 def _unevaluated(comparison: _Comparison, part: Node, outer: Node) -> bool:
@@ -298,12 +340,6 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(("unevaluatedProperties", "unevaluatedItems"), _unevaluated),
     "uniqueItems": lambda _, part, outer: part.schema.get("uniqueItems", False) or not outer.schema["uniqueItems"],
 }  # fmt: skip
-
-
-def _is_equal(part: Node, outer: Node, keyword: str) -> bool:
-    """Return whether two schemas have the same value of a keyword; the comparison of Python has True equal 1."""
-    one, other = part.schema.get(keyword), outer.schema.get(keyword)
-    return part.base == outer.base and bool(one == other) and key_of(one) == key_of(other)
 
 
 # -- listed values -----------------------------------------------------------------------------------------------------

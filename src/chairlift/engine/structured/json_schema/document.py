@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any
 
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
+from chairlift.engine.structured.json_schema.value_keys import ValueKeys
 
 Schema = Any
 """A JSON Schema as plain JSON: a dictionary, True or False."""
@@ -47,6 +49,15 @@ _LITERALS = frozenset({"const", "enum", "default", "example", "examples"})
 VALUES_PER_COST = 8
 """Values of an enum that are as much work as one schema."""
 
+USUAL_KEYWORDS = 32
+"""Keywords of a schema, annotations among them, that are no work of their own."""
+
+MAX_NAME_CHARS = 256
+"""Longest name in a JSON pointer that is kept as it is, since the pointers of all schemas inside repeat it."""
+
+MAX_URI_CHARS = 8192
+"""Longest URI that references are relative to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -73,9 +84,10 @@ class Node:
         schema, pointer, base = self.schema, self.pointer, self.base
         for token in tokens:
             schema = schema[token]
-            pointer += "/" + str(token).replace("~", "~0").replace("/", "~1")
+            pointer += f"/{token}" if isinstance(token, int) else f"/{_pointer_token(token)}"
             if isinstance(schema, dict) and isinstance(schema.get("$id"), str):
                 base = join_uri(base, schema["$id"].partition("#")[0])
+                _check_uri(base, pointer)
         return Node(schema, pointer, base, self.inner_types if tokens[0] in self.inner_keywords else None)
 
     def limited(self, value_types: frozenset[str] | None) -> "Node":
@@ -103,6 +115,7 @@ class SchemaDocument:
     Attributes:
         root: the schema itself.
         budget: the work that is left for all schemas of the request.
+        keys: the keys of its values.
 
     Raises ValueError if the schema is malformed or larger than the budget allows.
     """
@@ -111,7 +124,10 @@ class SchemaDocument:
         schema = without_null_keywords(schema)
         base = schema.get("$id", "") if isinstance(schema, dict) else ""
         self.root = Node(schema, "", base.partition("#")[0] if isinstance(base, str) else "")
+        _check_uri(self.root.base, "")
         self.budget = budget
+        self.keys = ValueKeys()
+        self._targets: dict[tuple[str, str, str], tuple[Node | None, int]] = {}
         self._resources = {"": self.root, self.root.base: self.root}
         self._anchors: dict[tuple[str, str], Node] = {}
         self._dynamic: dict[str, dict[str, Node]] = {}
@@ -155,15 +171,22 @@ class SchemaDocument:
 
         A caller that counts the work of a search or of a comparison itself has no other `cost`.
         """
-        target = self._target(node, keyword)
+        place = keyword, node.base, node.schema[keyword]
+        target, num_malformed = self._targets.get(place, (None, -1))
+        if target is None:
+            target = self._target(node, keyword)
         self.budget.spend(cost, node.at(keyword))
         # A definition that nothing refers to may be malformed: the schema is still valid to use.
-        if self._malformed:
-            tokens = target.pointer.split("/")
-            for length in range(len(tokens), 0, -1):
-                if (error := self._malformed.get("/".join(tokens[:length]))) is not None:
-                    raise error
+        if len(self._malformed) != num_malformed:
+            self._check_is_sound(target.pointer)
+            self._targets[place] = target, len(self._malformed)
         return target.limited(node.inner_types if keyword in node.inner_keywords else None)
+
+    def _check_is_sound(self, pointer: str) -> None:
+        tokens = pointer.split("/") if self._malformed else []
+        for length in range(len(tokens), 0, -1):
+            if (error := self._malformed.get("/".join(tokens[:length]))) is not None:
+                raise error
 
     def _target(self, node: Node, keyword: str) -> Node:
         reference = node.schema[keyword]
@@ -213,6 +236,8 @@ def without_null_keywords(schema: Schema) -> Schema:
             found[keyword] = value
         elif keyword in (*_SCHEMA_MAPS, *_DEFINITIONS) and isinstance(value, dict):
             found[keyword] = {name: without_null_keywords(part) for name, part in value.items()}
+        elif keyword == "type" and isinstance(value, list) and all(isinstance(name, str) for name in value):
+            found[keyword] = list(dict.fromkeys(value))
         elif isinstance(value, list):
             found[keyword] = [without_null_keywords(part) for part in value]
         elif value is not None:
@@ -230,22 +255,42 @@ def cost_of(node: Node) -> int:
     if not isinstance(node.schema, dict):
         return 1
     lists = (node.schema.get("enum"), node.schema.get("required"))
-    return 1 + sum(len(values) for values in lists if isinstance(values, list)) // VALUES_PER_COST
+    num_values = sum(len(values) for values in lists if isinstance(values, list))
+    return 1 + (num_values + max(0, len(node.schema) - USUAL_KEYWORDS)) // VALUES_PER_COST
+
+
+def _pointer_token(name: str) -> str:
+    """Return a name as the token of a JSON pointer, a long one with a digest in place of its end."""
+    if len(name) > MAX_NAME_CHARS:
+        name = f"{name[:MAX_NAME_CHARS]}...{blake2b(name.encode(errors='surrogatepass'), digest_size=16).hexdigest()}"
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _check_uri(uri: str, pointer: str) -> None:
+    if len(uri) > MAX_URI_CHARS:
+        raise ValueError(f"{pointer}/$id has more than {MAX_URI_CHARS} characters, the limit")
 
 
 def subschemas(node: Node) -> Iterator[Node]:
     """Yield the schemas directly inside a schema."""
-    for keyword, value in node.schema.items():
-        if not applies(keyword, node.schema):
-            continue
-        if keyword in _SCHEMA and not (keyword == "items" and isinstance(value, list)):
-            yield node.child(keyword)
-        elif keyword in _SCHEMA_LISTS or keyword == "items":
-            yield from (node.child(keyword, index) for index in range(len(value)))
-        elif keyword in _SCHEMA_MAPS:
-            yield from (node.child(keyword, name) for name in value)
-        elif keyword == "dependencies":
-            yield from (node.child(keyword, name) for name, part in value.items() if not isinstance(part, list))
+    for keyword in node.schema:
+        yield from (node.child(*path) for path in schemas_of(node, keyword))
+
+
+def schemas_of(node: Node, keyword: str) -> list[tuple[str | int, ...]]:
+    """Return the paths to the schemas directly inside a keyword."""
+    value = node.schema[keyword]
+    if not applies(keyword, node.schema):
+        return []
+    if keyword in _SCHEMA and not (keyword == "items" and isinstance(value, list)):
+        return [(keyword,)]
+    if keyword in _SCHEMA_LISTS or keyword == "items":
+        return [(keyword, index) for index in range(len(value))]
+    if keyword in _SCHEMA_MAPS:
+        return [(keyword, name) for name in value]
+    if keyword == "dependencies":
+        return [(keyword, name) for name, part in value.items() if not isinstance(part, list)]
+    return []
 
 
 def definitions(node: Node) -> Iterator[Node]:

@@ -4,6 +4,8 @@ JSON Schema lets {"properties": ...} match a number, because `properties` limits
 means that number, so outputs have the types that the keywords are about.
 """
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chairlift.engine.structured.json_schema.document import (
@@ -14,6 +16,7 @@ from chairlift.engine.structured.json_schema.document import (
     Node,
     SchemaDocument,
     is_nullable,
+    schemas_of,
     type_names,
     types_in_common,
 )
@@ -111,13 +114,13 @@ class ImpliedTypes:
         if not node.schema.keys() & KEYWORDS - _REFERENCES:
             return ()
         found = set[str]()
-        for each in self._conjuncts(node):
+        for each, _ in self._conjuncts(node):
             found |= {APPLIES_TO[name] for name in each.schema if name in APPLIES_TO and _is_about(name, each)}
-        parts = [*self._target(node), *_in_place(node, ("allOf",))]
         if (
             found
             and not node.schema.keys() & APPLIES_TO.keys() - _UNEVALUATED
-            and all(is_nullable(part.schema) for part in parts)
+            and all(is_nullable(part.schema) for part in self._target(node))
+            and all(is_nullable(part) for part in node.schema.get("allOf", ()))
         ):
             found.add("null")
         return tuple(name for name in TYPES if name in found)
@@ -125,9 +128,9 @@ class ImpliedTypes:
     def _stated(self, node: Node) -> frozenset[str] | None:
         """Return the types that a schema, its allOf and what it refers to say; None if none of them says any."""
         found: frozenset[str] | None = None
-        for each in self._conjuncts(node):
+        for each, may_be_null in self._conjuncts(node):
             if _says_type(each):
-                nullable = {"null"} if each is not node and is_nullable(each.schema) else set[str]()
+                nullable = {"null"} if may_be_null else set[str]()
                 found = types_in_common(ALL_TYPES if found is None else found, self.stated_by(each) | nullable)
         return found
 
@@ -141,30 +144,35 @@ class ImpliedTypes:
             self._stated_types[node.pointer] = found
         return self._stated_types[node.pointer]
 
-    def _conjuncts(self, node: Node) -> list[Node]:
-        """Return the first MAX_SEARCHED schemas that each value of a schema matches, itself among them."""
-        found: list[Node] = []
-        pending, visited = [node], set[str]()
+    def _conjuncts(self, node: Node) -> list[tuple[Node, bool]]:
+        """Return the first MAX_SEARCHED schemas that each value of a schema matches, itself among them.
+
+        Null needs to match none of those that are marked, as `nullable` of one of the others allows it.
+        """
+        found: list[tuple[Node, bool]] = []
+        pending, visited = [(node, False)], set[str]()
         while pending and len(found) < MAX_SEARCHED:
-            each = pending.pop()
+            each, may_be_null = pending.pop()
             if isinstance(each.schema, bool) or each.pointer in visited:
                 continue
             visited.add(each.pointer)
-            found.append(each)
-            pending += (*self._target(each), *_in_place(each, ("allOf",)))
+            may_be_null = may_be_null or (each is not node and is_nullable(each.schema))
+            found.append((each, may_be_null))
+            pending += ((inner, may_be_null) for inner in (*self._target(each), *_last_of_all_of(each)))
         self._document.budget.spend(len(found) // SEARCHED_PER_COST, node.pointer)
         return found
 
     def _mentions_type(self, node: Node) -> bool:
         """Return whether a schema or one that applies to the same value says a type, in some of its alternatives."""
-        pending, visited, is_found = [node], set[str](), False
+        pending, visited, is_found = [iter([node])], set[str](), False
         while pending and not is_found:
-            each = pending.pop()
-            if each.pointer in visited:
-                continue
-            visited.add(each.pointer)
-            is_found = _says_type(each) or len(visited) > MAX_SEARCHED
-            pending += (*_in_place(each), *self._target(each))
+            each = next(pending[-1], None)
+            if each is None:
+                pending.pop()
+            elif each.pointer not in visited:
+                visited.add(each.pointer)
+                is_found = _says_type(each) or len(visited) > MAX_SEARCHED
+                pending.append(itertools.chain(self._target(each), _in_place(each)))
         self._document.budget.spend(len(visited) // SEARCHED_PER_COST, node.pointer)
         return is_found
 
@@ -194,17 +202,17 @@ def _is_about(keyword: str, node: Node) -> bool:
     return keyword != "format" or node.schema["format"] in (*KNOWN_FORMATS, *OTHER_FORMATS)
 
 
-def _in_place(node: Node, keywords: tuple[str, ...] = (*_IN_PLACE_LISTS, *_IN_PLACE, *_IN_PLACE_MAPS)) -> list[Node]:
-    """Return the schemas of these keywords, which apply to the same value."""
+def _in_place(node: Node) -> Iterator[Node]:
+    """Yield the schemas inside a schema that apply to the same value."""
     if isinstance(node.schema, bool):
-        return []
-    found: list[Node] = []
-    for keyword in keywords:
-        value = node.schema[keyword] if node.has(keyword) else None
-        if keyword in _IN_PLACE_LISTS and value is not None:
-            found += [node.child(keyword, index) for index in range(len(value))]
-        elif keyword in _IN_PLACE_MAPS and value is not None:
-            found += [node.child(keyword, name) for name, part in value.items() if not isinstance(part, list)]
-        elif value is not None and "if" in node.schema:
-            found.append(node.child(keyword))
-    return found
+        return
+    for keyword in (*_IN_PLACE_LISTS, *_IN_PLACE, *_IN_PLACE_MAPS):
+        if node.has(keyword) and (keyword not in _IN_PLACE or "if" in node.schema):
+            yield from (node.child(*path) for path in schemas_of(node, keyword))
+
+
+def _last_of_all_of(node: Node) -> list[Node]:
+    """Return the last MAX_SEARCHED schemas of allOf in their order."""
+    parts = node.schema.get("allOf", ())
+    places = (index for index in reversed(range(len(parts))) if not isinstance(parts[index], bool))
+    return [node.child("allOf", index) for index in reversed(list(itertools.islice(places, MAX_SEARCHED)))]

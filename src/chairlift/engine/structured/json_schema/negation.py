@@ -4,14 +4,15 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chairlift.engine.structured.json_schema import arrays, objects
-from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERNATIVES, all_of, any_of
+from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERNATIVES, MAX_WAYS_TO_FAIL, all_of, any_of
 from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, type_names
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.patterns import none_of
-from chairlift.engine.structured.json_schema.value_sets import key_of, literal_schema, type_of
+from chairlift.engine.structured.json_schema.value_keys import key_of
+from chairlift.engine.structured.json_schema.value_sets import literal_schema, type_of
 
 if TYPE_CHECKING:
     from chairlift.engine.structured.json_schema.lowering import Lowering
@@ -29,8 +30,8 @@ def lower_negative(lowering: "Lowering", node: Node) -> Schema:
     for keyword in node.schema:
         if keyword in RULES and node.has(keyword):
             alternatives += RULES[keyword](lowering, node)
-    if len(alternatives) > MAX_ALTERNATIVES * 2:
-        raise UnsupportedSchemaError(node.pointer, f"has more than {MAX_ALTERNATIVES * 2} ways to fail, the limit")
+    if len(alternatives) > MAX_WAYS_TO_FAIL:
+        raise UnsupportedSchemaError(node.pointer, f"has more than {MAX_WAYS_TO_FAIL} ways to fail, the limit")
     return any_of(alternatives)
 
 
@@ -51,7 +52,7 @@ def _enum(lowering: "Lowering", node: Node) -> list[Schema]:
 
 def _without(lowering: "Lowering", node: Node, keyword: str, values: list[object]) -> list[Schema]:
     """Return all other values: the types without one of them, and each type's other values."""
-    by_type: dict[str, dict[str, object]] = {}
+    by_type: dict[str, dict[str, Any]] = {}
     for value in values:
         by_type.setdefault(type_of(value), {})[key_of(value)] = value
     if len(values) > MAX_ALTERNATIVES and any(type_of(value) != "string" for value in values):
@@ -59,6 +60,7 @@ def _without(lowering: "Lowering", node: Node, keyword: str, values: list[object
     alternatives: list[Schema] = [{"type": rest}] if (rest := [name for name in TYPES if name not in by_type]) else []
     for name, unique in by_type.items():
         if name in ("array", "object"):
+            lowering.document.budget.spend(sum(map(len, unique.values())) // 2, node.at(keyword))
             each = [
                 lowering.negative(Node(literal_schema(value), node.at(keyword), node.base)) for value in unique.values()
             ]
@@ -71,7 +73,7 @@ def _without(lowering: "Lowering", node: Node, keyword: str, values: list[object
         elif name == "boolean":
             alternatives += [{"const": value} for value in (False, True) if key_of(value) not in unique]
         elif name == "number":
-            alternatives += _between(sorted(unique.values()))  # type: ignore[type-var]
+            alternatives += _between(sorted(unique.values()))
     return alternatives
 
 

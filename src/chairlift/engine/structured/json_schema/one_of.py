@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from chairlift.engine.structured.json_schema.budget import MAX_COMPARISONS
 from chairlift.engine.structured.json_schema.contained_schemas import is_contained
 from chairlift.engine.structured.json_schema.disjoint_schemas import are_disjoint
-from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema
+from chairlift.engine.structured.json_schema.document import ALL_TYPES, TYPES, Node, Schema
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.one_of_overlaps import (
     are_nullable_twice,
@@ -64,10 +64,10 @@ def one_of_conditions(lowering: "Lowering", node: Node) -> OneOfConditions:
         if not are_disjoint(lowering.possible_types, *_beside(limited[one], limited[other])):
             overlaps[one].append(other)
             overlaps[other].append(one)
-    if lowering.document.budget.remaining_comparisons < 0:
-        raise UnsupportedSchemaError(
-            node.at("oneOf"), f"needs too many comparisons: the limit of a request is {MAX_COMPARISONS}"
-        )
+        if not lowering.document.budget.compare(0):
+            raise UnsupportedSchemaError(
+                node.at("oneOf"), f"needs too many comparisons: the limit of a request is {MAX_COMPARISONS}"
+            )
     means_any_of = _means_any_of(lowering, node, limited, overlaps)
     if free or means_any_of:
         lowering.ignored.append(node.at("oneOf"))
@@ -79,7 +79,7 @@ def one_of_conditions(lowering: "Lowering", node: Node) -> OneOfConditions:
             node.at("oneOf"), f"has {len(needed)} overlapping parts, the limit is {MAX_ONE_OF}"
         )
     # Defined once: each complement is a condition of all parts that overlap with its own.
-    complements = {index: lowering.define(lowering.negative(parts[index])) for index in needed}
+    complements = {index: lowering.define(lowering.negative(_with_all_types(parts[index]))) for index in needed}
     return OneOfConditions([[complements[other] for other in others] for others in overlaps], free)
 
 
@@ -106,6 +106,11 @@ def _means_any_of(lowering: "Lowering", node: Node, parts: list[Node], overlaps:
             node.at("oneOf"), "allows no value, because each part is contained in another one; use anyOf"
         )
     return False
+
+
+def _with_all_types(part: Node) -> Node:
+    """Return a part as it applies to the outputs of another one: values of any type may match it."""
+    return part if part.value_types is not None else part.limited(ALL_TYPES)
 
 
 def _beside(one: Node, other: Node) -> tuple[Node, Node]:

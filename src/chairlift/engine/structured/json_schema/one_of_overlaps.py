@@ -16,12 +16,12 @@ from chairlift.engine.structured.json_schema.document import (
     SchemaDocument,
     cost_of,
     is_nullable,
-    subschemas,
+    schemas_of,
     type_names,
     types_in_common,
 )
 from chairlift.engine.structured.json_schema.possible_types import PossibleTypes
-from chairlift.engine.structured.json_schema.value_sets import MAX_REF_DEPTH, key_of
+from chairlift.engine.structured.json_schema.value_sets import MAX_REF_DEPTH
 
 _EQUAL, _NARROWER, _DIFFERENT = range(3)
 
@@ -71,7 +71,7 @@ def means_any_of(types: PossibleTypes, one: Node, other: Node, depth: int = 0) -
 
 
 def _items_mean_any_of(types: PossibleTypes, one: Node, other: Node, depth: int) -> bool:
-    if not all("items" in node.schema and not arrays.prefix_of(node) for node in (one, other)):
+    if not all("items" in node.schema and not arrays.num_prefix_items(node) for node in (one, other)):
         return False
     items, others = arrays.rest_of(one), arrays.rest_of(other)
     if are_disjoint(types, items, others):
@@ -92,27 +92,30 @@ def is_integer_in_number(types: PossibleTypes, one: Node, other: Node) -> bool:
     The schemas may also be those of arrays and objects that are equal apart from that, such as arrays of them.
     """
     document = types.document
+    if not document.budget.contain(0):
+        return False
     one, other = _resolved(document, one), _resolved(document, other)
     for inner, outer in ((one, other), (other, one)):
         if isinstance(inner.schema, dict) and isinstance(outer.schema, dict):
             names = _explicit_types(inner), _explicit_types(outer)
-            if "integer" in names[0] - names[1] and "number" in names[1] and is_contained(types, inner, outer):
+            shared = types_in_common(types.of(inner), types.of(outer))
+            values = inner.limited(shared) if shared == {"integer"} else inner
+            if "integer" in names[0] - names[1] and "number" in names[1] and is_contained(types, values, outer):
                 return True
-        if _difference(document, inner, outer, 0) == _NARROWER:
+        if _difference(types, inner, outer, 0) == _NARROWER:
             return True
     return False
 
 
-def _difference(document: SchemaDocument, inner: Node, outer: Node, depth: int) -> int:
+def _difference(types: PossibleTypes, inner: Node, outer: Node, depth: int) -> int:
     """Return whether two schemas are equal, or apart from integers of the first that are numbers in the other."""
+    document = types.document
     inner, outer = _resolved(document, inner), _resolved(document, outer)
-    document.budget.remaining_containments -= cost_of(inner) + cost_of(outer) - 1
+    is_within = document.budget.contain(cost_of(inner) + cost_of(outer) - 1)
     if inner.schema is outer.schema:
         return _EQUAL
     is_boolean = isinstance(inner.schema, bool) or isinstance(outer.schema, bool)
-    if is_boolean or depth > MAX_REF_DEPTH or document.budget.remaining_containments < 0:
-        return _DIFFERENT
-    if _keywords(inner) != _keywords(outer):
+    if is_boolean or depth > MAX_REF_DEPTH or not is_within or _keywords(inner) != _keywords(outer):
         return _DIFFERENT
     names, others = _explicit_types(inner), _explicit_types(outer)
     found = _EQUAL
@@ -120,29 +123,41 @@ def _difference(document: SchemaDocument, inner: Node, outer: Node, depth: int) 
         if names - others != {"integer"} or others - names != {"number"}:
             return _DIFFERENT
         found = _NARROWER
-    children = [{each.pointer[len(node.pointer) :]: each for each in subschemas(node)} for node in (inner, outer)]
-    with_schemas = {place.split("/")[1] for place in children[0]}
-    rest = [{key: node.schema[key] for key in _keywords(node) - with_schemas - {"type"}} for node in (inner, outer)]
-    if children[0].keys() != children[1].keys() or key_of(rest[0]) != key_of(rest[1]):
-        return _DIFFERENT
-    for place, child in children[0].items():
-        found = max(found, _difference(document, child, children[1][place], depth + 1))
+    paths = list[tuple[str | int, ...]]()
+    for keyword in sorted(_keywords(inner) - {"type"}):
+        own, also = (schemas_of(node, keyword) for node in (inner, outer))
+        if not document.budget.contain(0, len(own) + len(also)) or set(own) != set(also):
+            return _DIFFERENT
+        if not own and document.keys.of(inner, keyword) != document.keys.of(outer, keyword):
+            return _DIFFERENT
+        if keyword == "dependencies" and _dependent_names(types, inner) != _dependent_names(types, outer):
+            return _DIFFERENT
+        paths += own
+    for path in paths:
+        found = max(found, _difference(types, inner.child(*path), outer.child(*path), depth + 1))
         if found == _DIFFERENT:
             break
+    return found
+
+
+def _dependent_names(types: PossibleTypes, node: Node) -> dict[str, list[str]]:
+    """Return the properties that others depend on by `dependencies` with a list of names."""
+    found = {name: part for name, part in node.schema["dependencies"].items() if isinstance(part, list)}
+    types.document.budget.contain(0, len(node.schema["dependencies"]) + sum(map(len, found.values())))
     return found
 
 
 def _resolved(document: SchemaDocument, node: Node) -> Node:
     """Return what a schema that is only a reference refers to."""
     for _ in range(MAX_REF_DEPTH):
-        if isinstance(node.schema, bool) or _keywords(node) != {"$ref"}:
+        if isinstance(node.schema, bool) or _keywords(node) != {"$ref"} or not document.budget.contain(0, steps=1):
             break
         node = document.resolve(node, "$ref", cost=0).limited(node.value_types)
     return node
 
 
 def _keywords(node: Node) -> set[str]:
-    return set(node.schema) & KEYWORDS
+    return set(node.schema.keys() & KEYWORDS)
 
 
 def _explicit_types(node: Node) -> set[str]:

@@ -1,7 +1,6 @@
 """Finite sets of values in JSON Schemas: equality, listing and complement."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.engine.structured.json_schema.document import (
@@ -10,6 +9,7 @@ from chairlift.engine.structured.json_schema.document import (
     SchemaDocument,
     type_names,
 )
+from chairlift.engine.structured.json_schema.value_keys import key_of
 
 MAX_VALUES = 1000
 """Most values of one enum that are listed."""
@@ -22,19 +22,6 @@ ANNOTATIONS = frozenset({
     "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator", "example",
     "externalDocs",
 })  # fmt: skip
-
-
-def key_of(value: Any) -> str:
-    """Return a text that is the same for equal JSON values only; 1.0 equals 1, true does not."""
-    return json.dumps(_normal(value), sort_keys=True)
-
-
-def _normal(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [_normal(each) for each in value]
-    return {name: _normal(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def type_of(value: Any) -> str:
@@ -54,11 +41,11 @@ def has_type(value: Any, names: list[str]) -> bool:
     return kind in names or (kind == "number" and "integer" in names and value == int(value))
 
 
-def finite_values(document: SchemaDocument, node: Node, depth: int = 0) -> list[Any] | None:
-    """Return all values that match a schema, each once; None if they cannot be listed."""
+def finite_values(document: SchemaDocument, node: Node, depth: int = 0) -> dict[str, Any] | None:
+    """Return all values that match a schema, by their keys; None if they cannot be listed."""
     schema = node.schema
     if schema is False:
-        return []
+        return {}
     if schema is True or depth > MAX_REF_DEPTH:
         return None
     keywords = schema.keys() - ANNOTATIONS
@@ -68,23 +55,20 @@ def finite_values(document: SchemaDocument, node: Node, depth: int = 0) -> list[
         return None
     names = type_names(schema)
     if "const" in schema or "enum" in schema:
-        values = [schema["const"]] if "const" in schema else schema["enum"]
-        if "enum" in schema:
-            among = {key_of(value) for value in schema["enum"]}
-            values = [value for value in values if key_of(value) in among]
+        if max(len(document.keys.of_list(node, keyword)) for keyword in ("const", "enum")) > MAX_VALUES:
+            return None
+        values = document.keys.listed(node)
     elif set(names) <= {"boolean", "null"}:
-        values = [None, False, True]
+        values = {key_of(value): value for value in (None, False, True)}
     else:
         return None
-    if len(values) > MAX_VALUES:
-        return None
     document.budget.spend(len(values) // 2, node.pointer)
-    return list({key_of(value): value for value in values if has_type(value, names)}.values())
+    return {key: value for key, value in values.items() if has_type(value, names)}
 
 
-def share_no_value(sets: Sequence[list[Any] | None]) -> bool:
-    """Return whether all sets are finite and no two of them have a common value."""
-    keys = [key_of(value) for values in sets if values is not None for value in values]
+def share_no_value(sets: Sequence[Mapping[str, Any] | None]) -> bool:
+    """Return whether all sets, which have the values by their keys, are finite and no two have a common value."""
+    keys = [key for values in sets if values is not None for key in values]
     return None not in sets and len(keys) == len(set(keys))
 
 
