@@ -7,8 +7,8 @@ import pytest
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.field_check import (
     SHOWN_ID_CHARS,
+    call_arguments,
     format_short,
-    object_arguments,
     shown_id,
     split_fields,
     string_member,
@@ -77,15 +77,15 @@ def test_a_member_is_a_string() -> None:
             string_member(value, "id", "input[0]")
 
 
-@for_each(("value", "expected"), [({"a": 1}, {"a": 1}), ('{"a": 1}', {"a": 1}), ("{}", {}), ({}, {}), (None, {})])
-def test_arguments_are_an_object_or_its_text(value: Any, expected: dict[str, Any]) -> None:
-    assert object_arguments(value, "input") == expected
+@for_each("value", [{"a": 1}, {}, '{"a": 1}', "", "null", '{"a": ', None])
+def test_arguments_are_passed_on_as_they_are(value: Any) -> None:
+    assert call_arguments(value, "input") is value
 
 
-@for_each("value", ["", "5", "{", "[]", "null", '{"a": NaN}', '{"a":' * 5000 + "1" + "}" * 5000, 5, [], True, 0, False])
+@for_each("value", [5, [], True, 0, False, 1.5])
 def test_other_arguments_are_refused(value: Any) -> None:
-    with pytest.raises(InvalidRequest, match=r"^input must be an object, got "):
-        object_arguments(value, "input")
+    with pytest.raises(InvalidRequest, match=r"^input must be an object or its text, got "):
+        call_arguments(value, "input")
 
 
 def test_an_id_is_shown_without_what_is_not_plain() -> None:

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from chairlift.protocol.plain_choice import plain_choice
+import pytest
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.protocol.plain_choice import allows_one_call, plain_choice
 from support_shares import for_each
 
 NAMED = {"type": "function", "name": "f"}
@@ -18,3 +21,12 @@ NAMED = {"type": "function", "name": "f"}
 ])  # fmt: skip
 def test_a_choice(choice: Any, expected: Any) -> None:
     assert plain_choice(choice) == expected
+
+
+def test_one_call_at_most() -> None:
+    assert allows_one_call({"type": "auto", "disable_parallel_tool_use": True})
+    for choice in (None, "auto", {}, {"type": "any"}, {"disable_parallel_tool_use": False},
+                   {"disable_parallel_tool_use": None}):  # fmt: skip
+        assert not allows_one_call(choice)
+    with pytest.raises(InvalidRequest, match=r"^tool_choice\.disable_parallel_tool_use must be"):
+        allows_one_call({"disable_parallel_tool_use": "yes"})

@@ -106,7 +106,7 @@ FIELDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "47 no object": ("/api/chat", {"tools": [7]}, "tools[0]"),
     "48 no call": ("/api/chat", {"messages": [{"role": "tool", "content": "1"}]}, "messages[0]"),
     "48 text": ("/api/chat", {"messages": [{"role": "assistant", "tool_calls": [
-        {"function": {"name": "f", "arguments": "5"}}]}]}, "messages[0].tool_calls[0].function.arguments"),
+        {"function": {"name": "f", "arguments": 5}}]}]}, "messages[0].tool_calls[0].function.arguments"),
     "50 template": ("/api/generate", {"template": "{% for i in range(10**9) %}{% endfor %}"}, "template"),
     "51": ("/api/generate", {"prompt": "x" * MEGABYTE}, "prompt"),
     "51 raw": ("/api/generate", {"prompt": "e\u0301" * 300_000, "raw": True}, "prompt"),

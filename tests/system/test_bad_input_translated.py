@@ -115,7 +115,7 @@ CONVERSATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "47 no object": ({"tools": [{"name": "f", "input_schema": {"type": ["string"]}}]}, "tools[0].input_schema"),
     "48 no call": ({"messages": content({"type": "tool_result", "tool_use_id": "x"})},
                    "messages[0].content[0].tool_use_id"),
-    "48 no object": ({"messages": [*content({"type": "tool_use", "id": "x", "name": "f", "input": "5"},
+    "48 no object": ({"messages": [*content({"type": "tool_use", "id": "x", "name": "f", "input": 5},
                                             role="assistant"), *ASK]}, "messages[0].content[0].input"),
     "50 arguments": ({"chat_template_kwargs": {"tokenize": False}}, "chat_template_kwargs"),
     "system": ({"system": [image("http://169.254.1.1/")]}, "system[0]"),

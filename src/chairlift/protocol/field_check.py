@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from chairlift.core.validation import format_value, invalid_param, string
 from chairlift.protocol.request_fields import MAX_MODEL_CHARS, Effect, Field
 from chairlift.protocol.request_schemas import CONTINUOUS_USAGE, INCLUDE_USAGE
@@ -32,7 +30,7 @@ def split_fields(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[d
             if not any(type(value) is type(each) and value == each for each in field.neutral):
                 raise invalid_param(name, f"is not supported: {field.help}")
         else:
-            fields[name] = _as_integer(value) if field.schema.get("type") == "integer" else value
+            fields[name] = as_integer(value) if field.schema.get("type") == "integer" else value
     for name, field in table.items():
         if field.required and name not in fields:
             raise invalid_param(name, "is missing")
@@ -43,7 +41,7 @@ def split_fields(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[d
     return fields, tuple(ignored)
 
 
-def _as_integer(value: Any) -> Any:
+def as_integer(value: Any) -> Any:
     """Return a number without a fraction, such as 3.0, as an integer; other values stay.
 
     Integers of more than 64 bits arrive as floats, which are other numbers: floats beyond MAX_EXACT stay, too.
@@ -72,22 +70,18 @@ def string_member(value: Mapping[str, Any], name: str, at: str) -> str:
     return member
 
 
-def object_arguments(value: Any, at: str) -> dict[str, Any]:
-    """Return the arguments of an earlier call, whose place in the body is `at`. Raises InvalidRequest.
+def call_arguments(value: Any, at: str) -> str | dict[str, Any] | None:
+    """Return the arguments of an earlier call as they are; chat completions read all their forms.
+
+    Raises InvalidRequest.
 
     Args:
-        value: an object, the text of one, or None for no arguments.
-        at: the place.
+        value: an object, the text of one, which may be cut off, or None for no arguments.
+        at: their place in the body.
     """
-    parsed = value
-    if isinstance(value, str):
-        try:
-            parsed = orjson.loads(value)
-        except ValueError:
-            parsed = value
-    if value is not None and not isinstance(parsed, dict):
-        raise invalid_param(at, f"must be an object, got {format_short(value)}")
-    return parsed or {}
+    if not isinstance(value, str | dict | None):
+        raise invalid_param(at, f"must be an object or its text, got {format_short(value)}")
+    return value
 
 
 def _ignored_options(fields: Mapping[str, Any]) -> list[str]:

@@ -1,13 +1,22 @@
-"""plain_choice: a tool_choice in the words of chat completions, whichever API's words a client uses."""
+"""plain_choice, allows_one_call: a tool_choice in the words of chat completions, whichever API's words it has."""
 
 from typing import Any
+
+from chairlift.core.validation import boolean
 
 NONE, AUTO, REQUIRED, ANY = "none", "auto", "required", "any"
 CHOICES = (NONE, AUTO, REQUIRED)
 """The words of chat completions. Others write `any` for `required`."""
 
+SINGLE = "disable_parallel_tool_use"
 NAMED_TOOL = "tool"
 """Type of the choice of one function in Anthropic's API."""
+
+
+def allows_one_call(choice: Any) -> bool:
+    """Return whether a choice in Anthropic's form allows one call at most. Raises InvalidRequest."""
+    value = choice.get(SINGLE) if isinstance(choice, dict) else None
+    return value is not None and boolean(f"tool_choice.{SINGLE}", value)
 
 
 def plain_choice(choice: Any) -> Any:

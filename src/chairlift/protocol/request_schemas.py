@@ -112,6 +112,31 @@ _NAMED_FUNCTION: Schema = {"anyOf": [
     for kind in _OWN_TYPES for each in _of_type(kind, {"type": {"const": kind}}, _NAMED)
 ]}  # fmt: skip
 
+LEFT_OUT_CHOICE: Schema = {
+    "type": "object", "required": ["type"],
+    "properties": {"type": {"type": "string", "minLength": 1, "not": {"enum": [
+        *_OWN_TYPES, "allowed_tools", NAMED_TOOL,
+    ]}}},
+}  # fmt: skip
+"""A choice of a tool of a type that is left out has no effect."""
+
+
+def allowed_tools(named: Schema) -> list[Schema]:
+    """Return the schemas of a choice of some tools, each of which `named` describes: nested and flat."""
+    members: Schema = {
+        "mode": {"enum": ["auto", "required"]},
+        "tools": {"type": "array", "minItems": 1, "maxItems": MAX_TOOLS, "items": {"anyOf": [named, LEFT_OUT_CHOICE]}},
+    }  # fmt: skip
+    kind: Schema = {"const": "allowed_tools"}
+    nested: Schema = {"type": "object", "required": ["mode", "tools"], "properties": members}
+    return [
+        {"type": "object", "required": ["type", "allowed_tools"],
+         "properties": {"type": kind, "allowed_tools": nested}},
+        {"type": "object", "required": ["type", "mode", "tools"], "properties": {"type": kind, **members},
+         "not": {"required": ["allowed_tools"]}},
+    ]  # fmt: skip
+
+
 _WORD: Schema = {"enum": [*CHOICES, ANY]}
 TOOL_CHOICE: Schema = {
     "anyOf": [
@@ -120,13 +145,8 @@ TOOL_CHOICE: Schema = {
         {"type": "object", "required": ["type", "name"],
          "properties": {"type": {"const": NAMED_TOOL}, "name": {"type": "string"}}},
         _NAMED_FUNCTION,
-        {"type": "object", "required": ["type", "allowed_tools"],
-         "properties": {"type": {"const": "allowed_tools"},
-                        "allowed_tools": {"type": "object", "required": ["mode", "tools"],
-                                          "properties": {"mode": {"enum": ["auto", "required"]},
-                                                         "tools": {"type": "array", "minItems": 1,
-                                                                   "maxItems": MAX_TOOLS,
-                                                                   "items": _NAMED_FUNCTION}}}}},
+        *allowed_tools(_NAMED_FUNCTION),
+        LEFT_OUT_CHOICE,
     ]
 }  # fmt: skip
 """A word, a tool by its name, or some of the tools by their names."""

@@ -24,7 +24,7 @@ def test_a_tool_is_a_function() -> None:
     several = [{**tool, "defer_loading": True, "input_examples": None}, {**TOOL, "defer_loading": 1}]
     assert chat_tools(several, ignored).tools
     assert ignored == ["tools.defer_loading"]
-    assert chat_tools(None, ignored) == ChatTools([], []) == chat_tools([], ignored)
+    assert chat_tools(None, ignored) == ChatTools([], [], []) == chat_tools([], ignored)
 
 
 @for_each("members", [{}, {"type": "custom"}, {"input_schema": None}, {"input_schema": {}}])

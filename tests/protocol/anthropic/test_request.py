@@ -56,6 +56,13 @@ def test_an_answer_goes_on_behind_a_text_of_the_assistant() -> None:
     assert request.names.own("continue_final_message") == "messages[1]"
 
 
+def test_a_choice_of_a_tool_that_is_left_out_has_no_effect() -> None:
+    hosted = {"type": "web_search_20250305", "name": "web_search"}
+    for tools in ([hosted], [hosted, TOOL]):
+        request = read(tools=tools, tool_choice={"type": "tool", "name": "web_search"})
+        assert "tool_choice" not in request.chat and request.ignored == ("tools.web_search_20250305", "tool_choice")
+
+
 @for_each(("fields", "effort", "name"), [
     ({}, None, "thinking"),
     ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "medium", "thinking"),

@@ -51,7 +51,7 @@ def test_what_is_left_out_is_empty() -> None:
         {"role": "tool", "content": None},
     ])  # fmt: skip
     assert [each["content"] for each in found] == ["", "", "", ""]
-    assert found[2]["tool_calls"][0]["function"]["arguments"] == '{"a":1}'
+    assert found[2]["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
 
 
 def test_results_find_their_calls() -> None:
@@ -94,7 +94,7 @@ BAD: list[tuple[Any, str]] = [
     ([{"role": "assistant", "tool_calls": 7}], "messages[0].tool_calls"),
     ([{"role": "assistant", "tool_calls": [7]}], "messages[0].tool_calls[0].function"),
     ([{"role": "assistant", "tool_calls": [{"function": {}}]}], "messages[0].tool_calls[0].function.name"),
-    ([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
+    ([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 5}}]}],
      "messages[0].tool_calls[0].function.arguments"),
     ([result("f")], "messages[0]"), ([calls("f"), result("f", tool_name=7)], "messages[1].tool_name"),
 ]  # fmt: skip

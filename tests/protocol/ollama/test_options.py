@@ -31,6 +31,13 @@ def test_no_limit_of_the_output(limit: int) -> None:
     assert read_options({"num_predict": limit}, []) == {}
 
 
+def test_numbers_without_a_fraction_are_integers() -> None:
+    read = read_options({"num_predict": 3.0, "top_k": 40.0, "seed": 1.0}, [])
+    assert read == {"max_tokens": 3, "top_k": 40, "seed": 1} and all(type(value) is int for value in read.values())
+    with pytest.raises(InvalidRequest, match=r"^options\.num_predict must be an integer"):
+        read_options({"num_predict": 3.5}, [])
+
+
 def test_the_seed_that_is_none() -> None:
     assert read_options({"seed": -1}, []) == {} and read_options({"seed": -2}, []) == {"seed": -2}
 

@@ -41,7 +41,7 @@ def test_a_chat() -> None:
 
 
 @pytest.mark.parametrize(("think", "effort"), [
-    (True, "medium"), (False, "none"), ("low", "low"), ("medium", "medium"), ("high", "high"),
+    (True, "medium"), (False, "none"), ("low", "low"), ("medium", "medium"), ("high", "high"), ("max", "max"),
 ])  # fmt: skip
 def test_think_is_the_reasoning_effort(think: object, effort: str) -> None:
     assert chat(think=think).body["reasoning_effort"] == effort == generate(think=think).body["reasoning_effort"]

@@ -42,6 +42,17 @@ def test_a_name_has_up_to_128_characters() -> None:
         OfferedTools.read([{"name": "n" * 129}])
 
 
+def test_the_parameters_have_another_name_in_other_apis() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    expected = OfferedTools.read([{"name": "f", "parameters": schema}])
+    for name in ("input_schema", "inputSchema"):
+        for tool in ({"name": "f", name: schema}, {"type": "function", "function": {"name": "f", name: schema}}):
+            offered = OfferedTools.read([tool])
+            assert (offered.tools, offered.schemas) == (expected.tools, expected.schemas)
+    both = OfferedTools.read([{"name": "f", "parameters": schema, "input_schema": {"type": "object"}}])
+    assert both.schemas == expected.schemas
+
+
 def test_other_types_are_left_out_and_named() -> None:
     kinds = ["web_search", "namespace", "x" * 99]
     offered = OfferedTools.read([{"type": kind} for kind in (*kinds, *kinds)])

@@ -286,7 +286,13 @@ def test_tools_that_the_server_would_have_to_run_are_left_out_and_named() -> Non
     }
     result = read_tools({"tools": [*hosted, *TOOLS], "tool_choice": forced}, HERMES)
     assert result is not None and result.is_forced and [*result.schemas] == ["g"]
-    assert "needs tools" in rejection_message("tool_choice", tools=hosted, tool_choice="required")
+    for needed in ("required", "any", {"type": "any"}):
+        result = read_tools({"tools": hosted, "tool_choice": needed}, HERMES)
+        assert result == ToolChoice(ignored=(*named, "tool_choice"))
+    flat = {"type": "allowed_tools", **forced["allowed_tools"]}
+    assert read_tools({"tools": [*hosted, *TOOLS], "tool_choice": flat}, HERMES) == read_tools(
+        {"tools": [*hosted, *TOOLS], "tool_choice": forced}, HERMES
+    )  # fmt: skip
     assert "not among the tools" in rejection_message("tool_choice", tools=hosted, tool_choice=function_choice("g"))
     for wrong in ({"type": "custom", "name": 1.9e170}, {"type": "function"}, {"type": "allowed_tools"}):
         assert "must be none, auto" in rejection_message("tool_choice", tools=hosted, tool_choice=wrong)
@@ -298,6 +304,9 @@ def test_a_choice_in_the_words_of_other_apis_is_the_same_choice() -> None:
         assert read_tools({"tools": TOOLS, "tool_choice": choice}, HERMES) == read_tools(
             {"tools": TOOLS, "tool_choice": same}, HERMES
         )  # fmt: skip
+        single = {"type": choice, "disable_parallel_tool_use": True} if isinstance(choice, str) else choice
+        one = read_tools({"tools": TOOLS, "tool_choice": {**single, "disable_parallel_tool_use": True}}, HERMES)
+        assert one == read_tools({"tools": TOOLS, "tool_choice": same, "parallel_tool_calls": False}, HERMES)
         if same != "none":
             assert "needs tools" in rejection_message("tool_choice", tool_choice=choice)
 

@@ -18,10 +18,11 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 class ChatTools(NamedTuple):
-    """The tools of chat completions, and for each of them the place in the request."""
+    """The tools of chat completions, for each of them the place in the request, and the names of those left out."""
 
     tools: list[Json]
     places: list[str]
+    left_out: list[Any]
 
 
 def chat_tools(tools: Any, ignored: list[str]) -> ChatTools:
@@ -29,7 +30,7 @@ def chat_tools(tools: Any, ignored: list[str]) -> ChatTools:
 
     Adds the names of fields without effect to `ignored`, and the types of tools that Anthropic's servers run.
     """
-    found = ChatTools([], [])
+    found = ChatTools([], [], [])
     if tools is None:
         return found
     if not isinstance(tools, list):
@@ -47,6 +48,7 @@ def chat_tools(tools: Any, ignored: list[str]) -> ChatTools:
             function = known
         else:
             left_out.add("tools", kind)
+            found.left_out.append(tool.get("name"))
             continue
         found.tools.append({"type": "function", "function": function})
         found.places.append(at)

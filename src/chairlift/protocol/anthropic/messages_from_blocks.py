@@ -11,7 +11,7 @@ from typing import Any
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.anthropic.block_texts import MEDIA, TEXT_BLOCKS, block_text, media_error
 from chairlift.protocol.anthropic.messages_request_fields import OTHER_BLOCKS, TOOL_BLOCKS
-from chairlift.protocol.field_check import format_short, object_arguments, string_member
+from chairlift.protocol.field_check import call_arguments, format_short, string_member
 from chairlift.protocol.left_out_types import LeftOutTypes
 from chairlift.protocol.request_fields import MAX_MESSAGES
 from chairlift.protocol.translation.base import Json
@@ -147,7 +147,7 @@ class MessagesFromBlocks:
                     self.left_out.add("messages", other)
 
     def _add_call(self, answer: Json, block: Json, at: str) -> None:
-        arguments = object_arguments(block.get("input"), f"{at}.input")
+        arguments = call_arguments(block.get("input"), f"{at}.input")
         call_id, name = string_member(block, "id", at), string_member(block, "name", at)
         calls = answer.setdefault("tool_calls", [])
         inner = f"messages[{len(self.messages) - 1}].tool_calls[{len(calls)}]"

@@ -71,7 +71,7 @@ _MESSAGE: Schema = {"anyOf": [
     _message("user", _content(*_READ_BLOCKS, _RESULT, _LEFT_OUT)),
     _message("assistant", _content(
         _TEXT_BLOCK, _block("thinking", thinking=_TEXT), _block("redacted_thinking"),
-        _block("tool_use", {"input": {"type": ["object", "null"]}}, id=_TEXT, name=_TEXT), _LEFT_OUT,
+        _block("tool_use", {"input": {"type": ["object", "string", "null"]}}, id=_TEXT, name=_TEXT), _LEFT_OUT,
     )),
     _message("system", _content(_TEXT_BLOCK)),
 ]}  # fmt: skip

@@ -84,11 +84,13 @@ def _read_conversation(
     if messages.finish():
         chat["continue_final_message"] = True
     chat["messages"] = messages.messages
-    tools, tool_places = chat_tools(fields.get("tools"), ignored)
+    tools, tool_places, left_out = chat_tools(fields.get("tools"), ignored)
     if tools:
         chat["tools"] = tools
     choice = chat_tool_choice(fields.get("tool_choice"))
-    if fields.get("tools") and not tools and choice.get("tool_choice", "none") not in ("auto", "none"):
+    chosen = choice.get("tool_choice", "none")
+    is_left_out = isinstance(chosen, dict) and chosen["function"]["name"] in left_out
+    if is_left_out or (left_out and not tools and chosen not in ("auto", "none")):
         ignored.append("tool_choice")  # it names tools that are left out
     else:
         chat |= choice

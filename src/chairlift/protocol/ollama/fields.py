@@ -19,7 +19,7 @@ from chairlift.protocol.request_schemas import TOOL, Schema
 CHAT_PATH, GENERATE_PATH, EMBED_PATH, EMBEDDINGS_PATH = "/api/chat", "/api/generate", "/api/embed", "/api/embeddings"
 SHOW_PATH, TAGS_PATH, PS_PATH, VERSION_PATH = "/api/show", "/api/tags", "/api/ps", "/api/version"
 
-THINK_LEVELS = ("low", "medium", "high")
+THINK_LEVELS = ("low", "medium", "high", "max")
 JSON_FORMAT = "json"
 
 _MAYBE_TEXT: Schema = {"type": ["string", "null"]}
@@ -28,7 +28,7 @@ _CALL: Schema = {
     "type": "object", "required": ["function"],
     "properties": {"function": {
         "type": "object", "required": ["name"],
-        "properties": {"name": {"type": "string"}, "arguments": {"type": ["object", "null"]}},
+        "properties": {"name": {"type": "string"}, "arguments": {"type": ["object", "string", "null"]}},
     }},
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from chairlift.core.validation import invalid_param
-from chairlift.protocol.field_check import format_short, object_arguments
+from chairlift.protocol.field_check import call_arguments, format_short
 from chairlift.protocol.request_fields import MAX_MESSAGES
 from chairlift.protocol.translation.base import Json
 
@@ -124,7 +124,8 @@ def _call(call: Any, at: str, calls: _Calls) -> Json:
     name, arguments = function.get("name"), function.get("arguments")
     if not isinstance(name, str):
         raise invalid_param(f"{at}.function.name", f"must be a string, got {format_short(name)}")
-    text = orjson.dumps(object_arguments(arguments, f"{at}.function.arguments")).decode()
+    arguments = call_arguments(arguments, f"{at}.function.arguments")
+    text = arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
     return {
         "id": calls.add(name, call.get("id")), "type": "function", "function": {"name": name, "arguments": text},
     }  # fmt: skip

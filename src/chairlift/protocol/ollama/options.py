@@ -5,7 +5,7 @@ from typing import Any
 
 from chairlift.core.sampling_params import FLOAT_BOUNDS, INT_BOUNDS, MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS, MAX_TOKENS
 from chairlift.core.validation import integer, invalid_param, number, strings
-from chairlift.protocol.field_check import format_short
+from chairlift.protocol.field_check import as_integer, format_short
 from chairlift.protocol.request_fields import CHAT
 from chairlift.protocol.request_schemas import Schema
 from chairlift.protocol.translation.base import Json
@@ -55,7 +55,7 @@ def read_options(options: Any, ignored: list[str]) -> Json:
         if value is None:
             continue
         if name == NUM_PREDICT:
-            limit = integer(f"options.{name}", value, MIN_NUM_PREDICT, MAX_TOKENS)
+            limit = integer(f"options.{name}", as_integer(value), MIN_NUM_PREDICT, MAX_TOKENS)
             fields |= {"max_tokens": limit} if limit > 0 else {}
         elif name in SAMPLING_OPTIONS:
             fields[SAMPLING_OPTIONS[name]] = _checked(f"options.{name}", SAMPLING_OPTIONS[name], value)
@@ -71,5 +71,5 @@ def _checked(name: str, inner: str, value: Any) -> Any:
         low, high, is_open = FLOAT_BOUNDS[inner]
         return number(name, value, low, high, open_low=is_open)
     if inner in INT_BOUNDS:
-        return integer(name, value, *INT_BOUNDS[inner])
+        return integer(name, as_integer(value), *INT_BOUNDS[inner])
     return list(strings(name, value, MAX_STOP_STRINGS, MAX_STOP_STRING_CHARS))

@@ -7,6 +7,7 @@ from typing import Any
 from chairlift.core.validation import boolean, integer, invalid_param, string
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.metadata import read_metadata
+from chairlift.protocol.plain_choice import allows_one_call
 from chairlift.protocol.request_fields import MAX_TOP_LOGPROBS, Field
 from chairlift.protocol.responses.compaction_item import TRIGGER, kept_items, summary_of, without_compacted
 from chairlift.protocol.responses.compaction_request_fields import TRIGGERED
@@ -104,6 +105,7 @@ def read_response_request(
         chat["max_completion_tokens"] = fields["max_output_tokens"]
     if tools.chat:
         chat["tools"] = tools.chat
+    chat |= {"parallel_tool_calls": False} if allows_one_call(fields.get("tool_choice")) else {}
     if "tool_choice" in fields:
         if (choice := tools.chat_choice(fields["tool_choice"])) is None:
             ignored.append("tool_choice")

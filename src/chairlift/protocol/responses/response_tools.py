@@ -123,11 +123,13 @@ class ResponseTools:
     def _chosen(self, choice: Json) -> Json:
         if choice.get("type") != ALLOWED_TOOLS:
             return self._named(choice, "tool_choice")
-        tools = choice.get("tools")
+        nested = choice.get(ALLOWED_TOOLS)  # as chat completions have it
+        allowed, at = (nested, f"tool_choice.{ALLOWED_TOOLS}") if isinstance(nested, dict) else (choice, "tool_choice")
+        tools = allowed.get("tools")
         if not isinstance(tools, list):
-            raise invalid_param("tool_choice.tools", f"must be a list, got {format_short(tools)}")
-        named = [self._named(tool, f"tool_choice.tools[{index}]") for index, tool in enumerate(tools)]
-        return {"type": ALLOWED_TOOLS, ALLOWED_TOOLS: {"mode": choice.get("mode"), "tools": named}}
+            raise invalid_param(f"{at}.tools", f"must be a list, got {format_short(tools)}")
+        named = [self._named(tool, f"{at}.tools[{index}]") for index, tool in enumerate(tools)]
+        return {"type": ALLOWED_TOOLS, ALLOWED_TOOLS: {"mode": allowed.get("mode"), "tools": named}}
 
     def _named(self, tool: Any, at: str) -> Json:
         if not isinstance(tool, dict):

@@ -7,7 +7,14 @@ from chairlift.core.chat_template_names_and_limits import REASONING_EFFORTS
 from chairlift.protocol.metadata import METADATA_SCHEMA
 from chairlift.protocol.plain_choice import ANY, CHOICES, NAMED_TOOL
 from chairlift.protocol.request_fields import CHAT, MAX_MESSAGES, MAX_TOP_LOGPROBS, OUTPUT_TOKENS, Effect, Field
-from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS, TOOL, Schema
+from chairlift.protocol.request_schemas import (
+    LEFT_OUT_CHOICE,
+    MAX_TOOL_NAME_CHARS,
+    MAX_TOOLS,
+    TOOL,
+    Schema,
+    allowed_tools,
+)
 
 PATH = "/v1/responses"
 MAX_ID_CHARS = 256
@@ -55,10 +62,8 @@ _TOOL_CHOICE: Schema = {"anyOf": [
     {"type": "object", "required": ["type"], "properties": {"type": _WORD}},
     {"type": "object", "required": ["type", "name"], "properties": {"type": {"const": NAMED_TOOL}, "name": _NAME}},
     _NAMED_TOOL,
-    {"type": "object", "required": ["type", "mode", "tools"], "properties": {
-        "type": {"const": "allowed_tools"}, "mode": {"enum": ["auto", "required"]},
-        "tools": {"type": "array", "items": _NAMED_TOOL, "minItems": 1, "maxItems": MAX_TOOLS},
-    }},
+    *allowed_tools(_NAMED_TOOL),
+    LEFT_OUT_CHOICE,
 ]}  # fmt: skip
 _PART: Schema = {"anyOf": [
     {"type": "object", "required": ["type", "text"], "properties": {

@@ -19,6 +19,9 @@ from chairlift.text.custom_tool_calls import function_of
 
 FUNCTION, CUSTOM = "function", "custom"
 
+SCHEMA_NAMES = ("input_schema", "inputSchema")
+"""What other APIs call the parameters of a function."""
+
 _NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}\Z")
 
 
@@ -67,7 +70,7 @@ class OfferedTools:
             )
         if name in self.schemas:
             raise invalid_param(f"{place}.name", f"appears twice: {name}")
-        function = function_of(called) if kind == CUSTOM else called
+        function = function_of(called) if kind == CUSTOM else _with_parameters(called)
         parameters = function.get("parameters")
         if not isinstance(parameters, dict | None):
             raise invalid_param(f"{place}.parameters", f"must be an object, got {type(parameters).__name__}")
@@ -91,6 +94,16 @@ def called_of(tool: dict[str, Any], kind: str) -> dict[str, Any] | None:
     if isinstance(called, dict):
         return called
     return {name: value for name, value in tool.items() if name != "type"} if "name" in tool else None
+
+
+def _with_parameters(function: dict[str, Any]) -> dict[str, Any]:
+    """Return a function with its schema as `parameters`, which Anthropic's API and MCP call otherwise."""
+    if function.get("parameters") is not None:
+        return function
+    schema = next((value for name in SCHEMA_NAMES if isinstance(value := function.get(name), dict)), None)
+    if schema is None:
+        return function
+    return {name: value for name, value in function.items() if name not in SCHEMA_NAMES} | {"parameters": schema}
 
 
 def _schema(parameters: dict[str, Any], at: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from chairlift.core.validation import boolean, invalid_param
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.errors import short_reason
 from chairlift.engine.structured.json_schema.lowering import lower
-from chairlift.protocol.plain_choice import AUTO, CHOICES, NONE, REQUIRED, plain_choice
+from chairlift.protocol.plain_choice import AUTO, CHOICES, NONE, REQUIRED, allows_one_call, plain_choice
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS
 from chairlift.server.openai.offered_tools import CUSTOM, FUNCTION, OfferedTools, called_of, tool_type
 from chairlift.text.calls_or_json import calls_or_json_parser
@@ -105,15 +105,16 @@ def read_tools(
     """
     sent, choice = fields.get("tools"), plain_choice(fields.get("tool_choice"))
     allows_parallel = boolean("parallel_tool_calls", fields.get("parallel_tool_calls", True))
+    allows_parallel = allows_parallel and not allows_one_call(fields.get("tool_choice"))
     offered = OfferedTools.read([] if sent is None else sent)
     left_out = offered.left_out.names
     if not offered.tools:
-        if choice not in (None, NONE, AUTO):
-            if not (left_out and tool_type(choice)):
-                raise invalid_param("tool_choice", "needs tools, got none")
-            _callable_names(choice, offered.schemas)  # it may name a tool that is left out, and no other
-        left_out += ("tool_choice",) if _has_no_effect(choice) else ()
-        return ToolChoice(ignored=left_out) if left_out else None
+        if choice in (None, NONE, AUTO):
+            return ToolChoice(ignored=left_out) if left_out else None
+        if not (left_out and (choice == REQUIRED or tool_type(choice))):
+            raise invalid_param("tool_choice", "needs tools, got none")
+        _callable_names(choice, offered.schemas)  # it may name a tool that is left out, and no other
+        return ToolChoice(ignored=(*left_out, "tool_choice"))
     left_out += ("tool_choice",) if _has_no_effect(choice) else ()
     tools, schemas = offered.tools, offered.schemas
     names, is_forced = _callable_names(choice, schemas)
@@ -216,7 +217,9 @@ def _callable_names(choice: Any, schemas: Mapping[str, Any]) -> tuple[Collection
         return [_checked_name(choice, schemas)], True
     if _has_no_effect(choice):
         return schemas, False
-    allowed = choice.get(ALLOWED_TOOLS) if kind == ALLOWED_TOOLS else None
+    allowed = None
+    if kind == ALLOWED_TOOLS:  # the Responses API has its members beside the type
+        allowed = choice.get(ALLOWED_TOOLS, choice if "tools" in choice else None)
     if not isinstance(allowed, dict):
         raise _invalid_choice()
     if allowed.get("mode") not in (AUTO, REQUIRED):
