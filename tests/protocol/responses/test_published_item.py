@@ -68,7 +68,8 @@ def test_other_items_stay(item: dict[str, Any]) -> None:
 
 
 @for_each("item", [
-    {"foo": 1}, {"role": "assistant", "content": 5}, {"role": "user", "content": [7, {"type": ["text"]}]},
+    {"foo": 1}, {"id": 5, "role": "user", "content": "a"},
+    {"role": "assistant", "content": 5}, {"role": "user", "content": [7, {"type": ["text"]}]},
     {"type": 5}, {"type": ["message"]}, {"type": "function_call", "arguments": [1]},
     {"type": "reasoning", "summary": 7, "content": [7]},
 ])  # fmt: skip

@@ -23,9 +23,11 @@ _WITHOUT_STATUS = (ADDITIONAL_TOOLS, *COMPACTION_TYPES)
 def published_item(item: Json, item_id: str) -> Json:
     """Return an item in its published form, without members that are null.
 
-    `item_id` is its id if it has none. Values that no message could be made of stay as they are.
+    `item_id` is its id if it has no text as one. Values that no message could be made of stay as they are.
     """
     published = {"type": MESSAGE, "id": item_id, **_without_nulls(item)}
+    if not isinstance(published["id"], str):
+        published["id"] = item_id
     if published["type"] not in _WITHOUT_STATUS:
         published.setdefault("status", "completed")
     match item_type(item) or MESSAGE:
