@@ -210,6 +210,12 @@ _OURS: Mapping[str, Field] = {
     ),
 }
 
+CONSTRAINTS = (
+    "response_format", "regex", "grammar", "choice", "structured_outputs", "guided_json", "guided_regex",
+    "guided_choice", "guided_grammar", "json_schema", "ebnf",
+)  # fmt: skip
+"""Names of the fields that constrain the output; beside them some models' prompts have no tools."""
+
 _COMMON: Mapping[str, Field] = {
     "model": Field(MODEL, "name of a model in /v1/models; without it the only one"),
     "stream": _flag("send the response as server-sent events"),
@@ -389,7 +395,7 @@ TOKENIZE: Mapping[str, Field] = {
     "model": Field(MODEL, "name of a model in /v1/models; without it the only one"),
     "prompt": Field({"type": "string"}, "text to tokenize"),
     "messages": Field(_MESSAGES, "or a conversation, which is rendered to a prompt and tokenized"),
-    **{name: CHAT[name] for name in ("tools", "tool_choice", "parallel_tool_calls", "response_format")},
+    **{name: CHAT[name] for name in ("tools", "tool_choice", "parallel_tool_calls", *CONSTRAINTS)},
     "add_special_tokens": _flag("for a text: whether to add the tokens with which the model's prompts begin (default)"),
     **{name: CHAT[name] for name in (*_RENDERING, "reasoning_effort", "documents")},
     "return_token_strs": _flag("whether to return the text of each token, too"),

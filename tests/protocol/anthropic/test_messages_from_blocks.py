@@ -110,6 +110,18 @@ def test_thinking_and_calls_are_one_message_of_the_assistant() -> None:
     assert not continues
 
 
+@for_each(("members", "names"), [
+    ({"tool_calls": [{"id": "c"}]}, ("messages.tool_calls",)),
+    ({"reasoning_content": "R"}, ("messages.reasoning_content",)),
+    ({"tool_calls": None, "reasoning_content": ""}, ()), ({"cache_control": {"type": "ephemeral"}}, ()),
+    ({"id": "msg_1", "type": "message", "model": "m", "stop_reason": "end_turn", "usage": {"input_tokens": 1}}, ()),
+])  # fmt: skip
+def test_members_of_a_message_that_nothing_reads_are_named(members: dict[str, Any], names: tuple[str, ...]) -> None:
+    for role in ("user", "assistant", "system"):
+        found = read({"role": role, "content": "t", **members}, user(text("a")))[0]
+        assert found.left_out.names == names and "tool_calls" not in found.messages[0]
+
+
 def test_a_call_without_an_object_of_arguments() -> None:
     given = ({"input": None}, {}, {"input": '{"a": 1}'})
     calls = [{"type": "tool_use", "id": f"t{number}", "name": "f", **each} for number, each in enumerate(given)]

@@ -21,9 +21,11 @@ CONVERSATION: list[Any] = [
     {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
     {"type": "function_call", "namespace": "files", "name": "read", "call_id": "c1", "arguments": "{}"},
     {"type": "function_call_output", "call_id": "c1", "output": "alpha"},
-    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It has alpha."}]},
+    {"type": "message", "role": "assistant", "content": [
+        {"type": "output_text", "text": "It has alpha.", "annotations": []},
+    ]},
     {"type": None, "role": "user", "content": "Go on"},
-]
+]  # fmt: skip
 ASK = {"role": "user", "content": SUMMARY_REQUEST}
 
 
@@ -88,6 +90,27 @@ def test_tools_that_the_conversation_has_added_stay() -> None:
     assert added == {"type": "additional_tools", "role": "developer", "tools": tools}
     body = {"model": "m", "input": [*output, {"role": "user", "content": "Go"}]}
     assert len(ResponsesTranslator(ResponseStore(0)).translate(body, ClientRequest()).body["tools"]) == 1
+
+
+def test_the_output_has_the_published_form_whatever_the_input_had() -> None:
+    items = [
+        {"role": "user", "id": None, "status": None, "content": ["a", {"type": "text", "text": "b"}]},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}},
+    ]  # fmt: skip
+    message, call, _ = translate({"input": items}).response(completion("S"))["output"]
+    assert message.pop("id").startswith("msg_") and call.pop("id").startswith("fc_")
+    texts = [{"type": "input_text", "text": text} for text in "ab"]
+    assert message == {"type": "message", "role": "user", "status": "completed", "content": texts}
+    assert (call["arguments"], call["status"]) == ('{"a":1}', "completed")
+
+
+def test_the_result_of_a_call_may_follow_its_compaction() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    output = translate({"input": [{"role": "user", "content": "Hi"}, call]}).response(completion("S"))["output"]
+    assert [item["type"] for item in output] == ["message", "function_call", "compaction"]
+    result = {"type": "function_call_output", "call_id": "c", "output": "x"}
+    messages = translate({"input": [*output, result]}).body["messages"]
+    assert [message["role"] for message in messages] == ["user", "user", "assistant", "tool", "user"]
 
 
 @for_each("written", [completion(None), completion(" \n", "only thoughts")])

@@ -7,6 +7,7 @@ from chairlift.protocol.responses.compaction_item import (
     compaction_item,
     kept_items,
     num_compacted,
+    open_calls,
     summary_of,
     without_compacted,
 )
@@ -24,12 +25,32 @@ def test_a_summary_is_read_as_it_was_written(summary: str) -> None:
 
 def test_what_a_summary_stands_for_is_left_out() -> None:
     user, answer = {"role": "user", "content": "a"}, {"type": "message", "role": "assistant", "content": "b"}
-    call, ours = {"type": "function_call", "call_id": "c"}, compaction_item("cmp_1", "S")
+    call, ours = {"type": "web_search_call", "id": "c"}, compaction_item("cmp_1", "S")
     other = {"type": "compaction", "encrypted_content": "x"}
     assert without_compacted([user, answer, call, ours, answer]) == [user, ours, answer]
     assert without_compacted([user, ours, answer, ours, call]) == [user, ours, call]
     assert without_compacted([user, answer, other, call]) == [user, answer, other, call]
     assert without_compacted([]) == []
+
+
+@for_each(("sent", "indices"), [
+    ("", []), ("c1", [0]), ("c1 o1", []), ("c1 c2 o1", [1]), ("o1 c1", [1]), ("c1 o1 c1", [2]), ("c1 c2 c3 o2", [0, 2]),
+])  # fmt: skip
+def test_a_call_without_its_result_stays(sent: str, indices: list[int]) -> None:
+    for kind in ("function_call", "custom_tool_call", "local_shell_call"):
+        items = [
+            {"type": kind if word[0] == "c" else f"{kind}_output", "call_id": word[1]} for word in sent.split()
+        ]  # fmt: skip
+        assert open_calls(items) == indices
+        assert kept_items(items) == [items[index] for index in indices]
+
+
+@for_each("item", [
+    {"type": "function_call"}, {"type": "web_search_call", "id": "x"}, {"type": "tool_search_call", "call_id": None},
+    {"type": "function_call", "call_id": ["c"]}, {"type": ["function_call"], "call_id": "c"}, {"call_id": "c"},
+])  # fmt: skip
+def test_an_item_without_the_id_of_a_call_is_none(item: dict[str, Any]) -> None:
+    assert open_calls([item]) == []
 
 
 def test_tools_for_the_rest_of_the_conversation_stay() -> None:

@@ -102,6 +102,33 @@ def test_the_stream_has_one_item() -> None:
     assert events[-1]["response"]["usage"]["input_tokens"] == 40
 
 
+def test_the_tokens_of_reasoning_are_the_same_in_a_stream() -> None:
+    whole = completion(" S1 S2")
+    whole["choices"][0]["message"]["reasoning_content"] = "thoughts"
+    usage = translate().response(whole)["usage"]
+    first, *rest = chunks(" S1", " S2")
+    first["choices"][0]["delta"]["reasoning_content"] = "thoughts"
+    events = events_of(translate(stream=True), [first, *rest])
+    assert events[-1]["response"]["usage"] == usage
+    assert usage["output_tokens_details"] == {"reasoning_tokens": 6}  # of 10 tokens, by 8 of 14 characters
+
+
+def test_the_result_of_a_call_may_follow_a_trigger() -> None:
+    store = ResponseStore(10**6)
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": "x"}
+    store.add("", {"id": "resp_a", "output": [call]}, [CONVERSATION[0]])
+    compaction = translate(store, previous_response_id="resp_a", input=[TRIGGER]).response(completion("S"))
+    following = translate(store, previous_response_id=compaction["id"], input=[result])
+    roles = ["user", "user", "assistant", "tool"]
+    assert [message["role"] for message in following.body["messages"]] == roles
+    # The client's own compaction item stands for the result, too, which a stored call has.
+    settled = translate(store, previous_response_id="resp_a", input=[result, *compaction["output"], CONVERSATION[2]])
+    assert [message["role"] for message in settled.body["messages"]] == ["user", "user", "user"]
+    pending = translate(store, previous_response_id="resp_a", input=[*compaction["output"], result])
+    assert [message["role"] for message in pending.body["messages"]] == roles
+
+
 @for_each(("content", "reason", "param"), [("", "stop", "input"), ("Half", "length", "input")])
 def test_without_a_whole_summary_it_fails(content: str, reason: str, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:

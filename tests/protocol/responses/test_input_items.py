@@ -11,12 +11,13 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.request_fields import MAX_MESSAGES
 from chairlift.protocol.responses.compaction_item import compaction_item
 from chairlift.protocol.responses.input_items import SUMMARY_INTRODUCTION, MessageList, tools_of_items
+from chairlift.protocol.translation.base import FieldNames
 from support_shares import for_each
 
 
 def messages_of(items: list[Any]) -> MessageList:
     messages = MessageList()
-    messages.add_items(items, "input")
+    messages.add_items(items, [f"input[{index}]" for index in range(len(items))])
     messages.finish()
     return messages
 
@@ -92,6 +93,40 @@ def test_items_for_which_a_summary_behind_them_stands_are_left_out() -> None:
     assert found.places == ["input[0]", "input[5]", "input[6]"] and found.left_out.names == ()
     with pytest.raises(InvalidRequest, match=r"input\[0\] must be an object"):
         messages_of([7, ours])
+
+
+def test_the_result_of_a_call_may_follow_the_summary_of_what_was_before() -> None:
+    ours, result = compaction_item("cmp_1", "S"), {"type": "function_call_output", "call_id": "c2", "output": "x"}
+    user, done = {"role": "user", "content": "Hi"}, {"type": "function_call_output", "call_id": "c1", "output": "y"}
+    found = messages_of([user, call(1), call(2), done, user, ours, result])
+    assert [message["role"] for message in found.messages] == ["user", "user", "user", "assistant", "tool"]
+    assert [each["id"] for each in found.messages[3]["tool_calls"]] == ["c2"]
+    assert found.places == ["input[0]", "input[4]", "input[5]", "input[2]", "input[6]"]
+    again = messages_of([user, call(2), ours, compaction_item("cmp_2", "T"), result])
+    assert [message["role"] for message in again.messages] == ["user", "user", "assistant", "tool"]
+
+
+@for_each(("members", "names"), [
+    ({"tool_calls": [{"id": "c"}]}, ("input.tool_calls",)), ({"reasoning_content": "R"}, ("input.reasoning_content",)),
+    ({"b": 0, "a": False}, ("input.b", "input.a")),
+    ({"tool_calls": None, "reasoning_content": "", "annotations": [], "metadata": {}}, ()),
+    ({"type": "message", "id": "m", "status": "completed", "phase": "final_answer", "name": "n"}, ()),
+])  # fmt: skip
+def test_members_of_a_message_that_nothing_reads_are_named(members: dict[str, Any], names: tuple[str, ...]) -> None:
+    for role in ("assistant", "user", "system", "developer"):
+        found = messages_of([{"role": role, "content": "t", **members}])
+        assert found.left_out.names == names and found.messages == [{"role": role, "content": "t"}]
+
+
+def test_the_place_of_arguments_and_of_an_output_in_the_request() -> None:
+    parts = [{"type": "input_text", "text": "x"}]
+    found = messages_of([
+        {"role": "user", "content": "Hi"}, call(1), {**call(2), "arguments": {"a": 1}},
+        {"type": "function_call_output", "call_id": "c1", "output": parts},
+    ])  # fmt: skip
+    names = FieldNames({}, found.places, paths=found.paths)
+    assert names.own("messages[1].tool_calls[1].function.arguments.a") == "input[2].arguments.a"
+    assert names.own("messages[2].content[0].text") == "input[3].output[0].text"
 
 
 def test_calls_of_custom_tools_and_their_results() -> None:

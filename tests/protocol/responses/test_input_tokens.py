@@ -36,6 +36,13 @@ def test_the_prompt_is_counted() -> None:
         translation.stream()
 
 
+def test_a_constraint_of_the_output_is_counted_too_because_it_may_leave_no_room_for_tools() -> None:
+    for name, value in {"regex": "a", "choice": ["a"], "ebnf": "x", "structured_outputs": {"regex": "a"}}.items():
+        body = {"model": "m", "input": "Hi", "tools": [TOOL], name: value}
+        translation = InputTokensTranslator(ResponseStore(0)).translate(body, ClientRequest())
+        assert translation.body[name] == value and not translation.ignored
+
+
 def test_a_stored_conversation_is_counted_for_its_tenant_only() -> None:
     store = ResponseStore(10**6)
     item = {"type": "message", "role": "user", "content": "Hi"}

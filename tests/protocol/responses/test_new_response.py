@@ -57,5 +57,7 @@ def test_a_compaction_among_the_new_items_ends_what_is_read_before() -> None:
     assert saved([user], [answer], by_client)[1] == [*parts, [user], [answer]]
     assert saved([user, answer], [ours])[1] == [[user, ours]]
     assert saved([user, ours, user], [answer])[1] == [[user, ours, user], [answer]], "nothing is left out"
+    store.add("alice", {"id": "resp_b", "output": [answer]}, [answer])
+    assert saved([ours, user], [answer], "resp_b")[1] == [[ours, user, answer]], "no message is kept, only the summary"
     other = {"type": "compaction", "encrypted_content": "x"}
     assert saved([other], [answer], "resp_a")[1] == [[user, tool], [answer], [other], [answer]]

@@ -63,6 +63,8 @@ INVALID: list[tuple[str, dict[str, Any], str]] = [
     ("/tokenize", {"prompt": "a", "tools": [{"type": "function"}]}, "tools[0]"),
     ("/tokenize", {"prompt": "a", "tool_choice": "required"}, "tool_choice"),
     ("/tokenize", {"prompt": "a", "response_format": {"schema": {}}}, "response_format.type"),
+    ("/tokenize", {"prompt": "a", "regex": 7}, "regex"),
+    ("/tokenize", {"messages": [{"role": "user", "content": "a"}], "regex": "a", "choice": ["a"]}, "choice"),
     ("/tokenize", {"prompt": "a", "parallel_tool_calls": 1}, "parallel_tool_calls"),
     ("/detokenize", {}, "tokens"),
     ("/detokenize", {"tokens": "a"}, "tokens"),
@@ -130,6 +132,21 @@ def test_messages_have_the_tokens_of_a_chat_with_these_fields(
     text = bytes(data["tokens"]).decode()
     assert [name for name in ("lift", "land") if name in text] == names and text.endswith(end)
     assert data["count"] == len(text)
+
+
+@for_each(("fields", "ignored"), [
+    ({}, None), ({"response_format": {"type": "json_object"}}, "tools"), ({"regex": "a+"}, "tools"),
+    ({"choice": ["a"]}, "tools"), ({"structured_outputs": {"regex": "a+", "x": 1}}, "tools, structured_outputs.x"),
+    ({"guided_json": {"type": "array", "uniqueItems": True}}, "tools, guided_json/uniqueItems"),
+    ({"messages": [{"role": "user", "content": "hi", "x": 1}]}, "messages.x"),
+    ({"reasoning_effort": "low"}, "reasoning_effort"),
+])  # fmt: skip
+def test_fields_without_effect_are_those_of_a_chat(fields: dict[str, Any], ignored: str | None) -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS, **fields}
+    response = send_request("POST", "/tokenize", body)
+    assert response.headers.get("x-ignored-parameters") == ignored
+    has_tools = "lift" in bytes(response.json()["tokens"]).decode()
+    assert has_tools is not (ignored or "").startswith("tools"), "the prompt is that of the chat"
 
 
 def test_a_choice_of_a_tool_that_is_missing_is_refused() -> None:

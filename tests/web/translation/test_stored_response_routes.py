@@ -35,7 +35,16 @@ def test_a_listed_item_has_an_id_and_a_type(routes: StoredResponses) -> None:
     store = ResponseStore(10**6)
     store.add("alice", RESPONSE, [{"type": None, "id": None, "role": "user", "content": "Hi"}])
     (item,) = get(StoredResponses(store, ready_lifecycle()).input_items)["data"]
-    assert item["type"] == "message" and item["id"] == "item_a_0"
+    assert item["type"] == "message" and item["id"] == "item_a_0" and item["status"] == "completed"
+
+
+def test_a_listed_item_has_the_published_form() -> None:
+    store = ResponseStore(10**6)
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}}
+    store.add("alice", RESPONSE, [{"role": "user", "content": ["a", {"type": "text", "text": "b"}]}, call])
+    call, message = get(StoredResponses(store, ready_lifecycle()).input_items)["data"]
+    assert message["content"] == [{"type": "input_text", "text": text} for text in "ab"]
+    assert call["arguments"] == '{"a":1}'
 
 
 def test_retrieve_and_delete(routes: StoredResponses) -> None:

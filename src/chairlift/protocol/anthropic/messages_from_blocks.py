@@ -12,11 +12,17 @@ from chairlift.core.validation import invalid_param
 from chairlift.protocol.anthropic.block_texts import MEDIA, TEXT_BLOCKS, block_text, media_error
 from chairlift.protocol.anthropic.messages_request_fields import OTHER_BLOCKS, TOOL_BLOCKS
 from chairlift.protocol.field_check import call_arguments, format_short, string_member
-from chairlift.protocol.left_out_types import LeftOutTypes
+from chairlift.protocol.left_out_types import LeftOutTypes, unread_members
 from chairlift.protocol.request_fields import MAX_MESSAGES
 from chairlift.protocol.translation.base import Json
 
 ROLES = ("user", "assistant", "system")
+PUBLISHED_MEMBERS = (
+    "role", "content", "id", "type", "model", "name", "status", "phase", "stop_reason", "stop_sequence",
+    "stop_details", "usage", "container", "context_management", "cache_control",
+)  # fmt: skip
+"""Members of Anthropic's messages, those of responses included; none but the first two has anything for the model."""
+
 ERROR_PREFIX = "Error: "
 """What the result of a tool that has failed begins with, because chat completions have no field for it."""
 
@@ -37,7 +43,7 @@ class MessagesFromBlocks:
         messages: the messages so far; until `finish` their texts are lists of texts.
         places: for each of them the place in the request.
         paths: beginning of a path in `messages` -> that in the request, where a place does not say it.
-        left_out: types of the blocks that have nothing for a message.
+        left_out: types of the blocks that have nothing for a message, and members of messages that nothing reads.
     """
 
     def __init__(self) -> None:
@@ -97,6 +103,8 @@ class MessagesFromBlocks:
             raise invalid_param(f"{at}.role", f"must be user, assistant or system, got {format_short(role)}")
         if "content" not in message:
             raise invalid_param(f"{at}.content", "is missing")
+        for name in unread_members(message, PUBLISHED_MEMBERS):
+            self.left_out.add("messages", name)
         content_at = f"{at}.content"
         blocks = _blocks(message["content"], content_at)
         if role == "assistant":

@@ -9,6 +9,7 @@ from typing import Any
 
 from chairlift.protocol.responses.compaction_item import compaction_item, kept_items
 from chairlift.protocol.responses.compaction_request_fields import COMPACTIONS
+from chairlift.protocol.responses.published_item import published_item
 from chairlift.protocol.responses.request import ResponseRequest, read_response_request
 from chairlift.protocol.responses.response_ids import item_id, new_response_id
 from chairlift.protocol.responses.response_store import ResponseStore
@@ -16,6 +17,10 @@ from chairlift.protocol.responses.response_writer import INCOMPLETE, ResponseWri
 from chairlift.protocol.responses.responses_request_fields import ADDITIONAL_TOOLS, MESSAGE, item_type
 from chairlift.protocol.responses.summary_request import cut_off_error, summary_body, text_of
 from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json, StreamTranslation
+
+ID_PREFIXES = {MESSAGE: "msg", ADDITIONAL_TOOLS: "at", "function_call": "fc", "custom_tool_call": "ctc",
+               "reasoning": "rs"}  # fmt: skip
+"""Type of an item -> beginning of the id that it gets if it has none."""
 
 
 class CompactionTranslator:
@@ -68,13 +73,6 @@ class CompactionTranslation:
         raise AssertionError("a compaction is no stream")
 
     def _output_item(self, index: int, item: Json) -> Json:
-        """Return an item as an output has it: a message has an id, a type, a status and a list of parts."""
-        if item.get("type") == ADDITIONAL_TOOLS:
-            return {"id": item_id("at", self._id, index), **item}
-        if item_type(item) != MESSAGE:
-            return item
-        content = item.get("content")
-        kind = "output_text" if item["role"] == "assistant" else "input_text"
-        parts = [{"type": kind, "text": content}] if isinstance(content, str) else content
-        return {"id": item_id("msg", self._id, index), "status": "completed", **item, "type": "message",
-                "content": parts}  # fmt: skip
+        """Return an item as an output has it."""
+        prefix = ID_PREFIXES.get(str(item_type(item)), "item")
+        return published_item(item, item_id(prefix, self._id, index))

@@ -29,16 +29,35 @@ def compaction_item(item_id: str, summary: str) -> Json:
 
 
 def is_kept(item: Json) -> bool:
-    """Return whether an item stays beside a summary: what the user has said, and instructions."""
+    """Return whether an item stays beside every summary: what the user has said, and instructions."""
     return item_type(item) == MESSAGE and item.get("role") in ("user", "developer", "system")
 
 
+def open_calls(items: Sequence[Json]) -> list[int]:
+    """Return the indices of the calls whose result is not among the items, because it may follow."""
+    found: dict[str, int] = {}
+    for index, item in enumerate(items):
+        kind, call_id = item.get("type"), item.get("call_id")
+        if isinstance(kind, str) and isinstance(call_id, str):
+            if kind.endswith("_call"):
+                found[call_id] = index
+            elif kind.endswith("_output"):
+                found.pop(call_id, None)
+    return sorted(found.values())
+
+
 def kept_items(items: list[Json]) -> list[Json]:
-    """Return what stays of items beside their summary: messages, and the tools for the rest of the conversation."""
+    """Return what stays of items beside their summary.
+
+    That is messages, calls without a result, and the tools for the rest of the conversation.
+    """
+    calls = {*open_calls(items)}
     return [
-        item if is_kept(item) else {"type": ADDITIONAL_TOOLS, "role": "developer", "tools": item.get("tools")}
-        for item in items
-        if is_kept(item) or item.get("type") in TOOL_ITEMS
+        item
+        if index in calls or is_kept(item)
+        else {"type": ADDITIONAL_TOOLS, "role": "developer", "tools": item.get("tools")}
+        for index, item in enumerate(items)
+        if index in calls or is_kept(item) or item.get("type") in TOOL_ITEMS
     ]
 
 

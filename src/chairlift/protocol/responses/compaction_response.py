@@ -11,7 +11,14 @@ from chairlift.protocol.responses.new_response import NewResponse
 from chairlift.protocol.responses.request import ResponseRequest
 from chairlift.protocol.responses.response_ids import item_id
 from chairlift.protocol.responses.response_store import ResponseStore
-from chairlift.protocol.responses.response_writer import COMPLETED, INCOMPLETE, INCOMPLETE_REASONS
+from chairlift.protocol.responses.response_writer import (
+    COMPLETED,
+    INCOMPLETE,
+    INCOMPLETE_REASONS,
+    reasoning_part,
+    text_part,
+)
+from chairlift.protocol.responses.responses_request_fields import MESSAGE
 from chairlift.protocol.responses.summary_request import cut_off_error, summary_body, text_of
 from chairlift.protocol.translation.base import EVENT_STREAM, Json
 
@@ -67,6 +74,7 @@ class CompactionEvents:
         """Prepare a stream; `make_item` returns the item of a summary, or raises InvalidRequest."""
         self._events, self._make_item = events, make_item
         self._pieces: list[str] = []
+        self._thoughts: list[str] = []
         self._usage: Json = {"output_tokens": 0}
         self._is_whole = True
 
@@ -74,6 +82,7 @@ class CompactionEvents:
         """See StreamTranslation."""
         for choice in chunk["choices"]:
             self._pieces.append(choice["delta"].get("content") or "")
+            self._thoughts.append(choice["delta"].get("reasoning_content") or "")
             self._is_whole = self._is_whole and choice.get("finish_reason") not in INCOMPLETE_REASONS
         if usage := chunk.get("usage"):
             self._usage = {"output_tokens": usage["completion_tokens"]}
@@ -89,10 +98,16 @@ class CompactionEvents:
 
     def end(self) -> bytes:
         """See StreamTranslation."""
+        written = self._written()
         try:
-            item = self._make_item("".join(self._pieces).strip(), self._usage, is_whole=self._is_whole)
+            item = self._make_item(text_of(written), self._usage, is_whole=self._is_whole)
         except InvalidRequest as error:
             return self._events.error({
                 "message": error.message, "type": "invalid_request_error", "code": error.code, **error.details,
             })  # fmt: skip
-        return self._events.whole_item(item) + self._events.end()
+        return self._events.whole_item(item) + self._events.end(written)
+
+    def _written(self) -> list[Json]:
+        """Return the output that the model has written, as far as its text and its tokens need it."""
+        reasoning, text = reasoning_part("".join(self._thoughts)), text_part("".join(self._pieces), [])
+        return [{"type": "reasoning", "content": [reasoning]}, {"type": MESSAGE, "content": [text]}]

@@ -125,15 +125,15 @@ class ResponseEvents:
             self._event(PROGRESS, response=self._writer.response(IN_PROGRESS, []))
         return self._take()
 
-    def end(self) -> bytes:
-        """See StreamTranslation."""
+    def end(self, counted: list[Json] | None = None) -> bytes:
+        """See StreamTranslation; `counted` has the output that the model has written, if the response has another."""
         writer = self._started
         reason = INCOMPLETE_REASONS.get(self._finish_reason, "")
         if not self._output and self._open is None:
             self._open_text(MESSAGE)
         if self._open is not None:
             self._close(self._open, INCOMPLETE if reason else COMPLETED)
-        usage = None if self._usage is None else usage_object(self._usage, self._output)
+        usage = None if self._usage is None else usage_object(self._usage, self._output if counted is None else counted)
         response = writer.response(INCOMPLETE if reason else COMPLETED, self._output, usage=usage, reason=reason)
         self._on_end(response)
         self._event("response.incomplete" if reason else "response.completed", response=response)

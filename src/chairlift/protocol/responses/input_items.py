@@ -2,7 +2,8 @@
 
 reasoning, message, function_call, function_call  ──>  one message of the assistant, with its reasoning and calls
 function_call_output                              ──>  a message of the role tool
-compaction                                        ──>  a message of the user with the summary
+compaction                                        ──>  a message of the user with the summary, behind it the calls
+                                                       before it whose result follows
 """
 
 from collections.abc import Callable, Iterator
@@ -12,9 +13,9 @@ import orjson
 
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.field_check import format_short, string_member
-from chairlift.protocol.left_out_types import LeftOutTypes
+from chairlift.protocol.left_out_types import LeftOutTypes, unread_members
 from chairlift.protocol.request_fields import MAX_MESSAGES
-from chairlift.protocol.responses.compaction_item import is_kept, num_compacted, summary_of
+from chairlift.protocol.responses.compaction_item import is_kept, num_compacted, open_calls, summary_of
 from chairlift.protocol.responses.responses_request_fields import OTHER_ITEMS, TOOL_ITEMS, item_type
 from chairlift.protocol.translation.base import Json
 
@@ -26,6 +27,9 @@ SUMMARY_INTRODUCTION = "Summary of the conversation so far, in place of its answ
 
 ROLES = ("user", "system", "developer", "assistant")
 
+PUBLISHED_MEMBERS = ("type", "role", "content", "id", "status", "phase", "name")
+"""Members of a message of OpenAI's; none but the role and the content has anything for the model."""
+
 
 class MessageList:
     """Collects messages.
@@ -33,13 +37,15 @@ class MessageList:
     Attributes:
         messages: the messages so far.
         places: for each of them the place in the request.
-        left_out: types of the items that have nothing for a message.
+        paths: beginning of a path in `messages` -> that in the request, where a place does not say it.
+        left_out: types of the items that have nothing for a message, and members of messages that nothing reads.
     """
 
     def __init__(self, chat_name: Callable[[str, Any], str] = lambda name, namespace: name) -> None:
         """Begin without messages; `chat_name` returns the name of a tool, from its name and its namespace."""
         self.messages: list[Json] = []
         self.places: list[str] = []
+        self.paths: dict[str, str] = {}
         self.left_out = LeftOutTypes()
         self._reasoning: list[str] = []
         self._chat_name = chat_name
@@ -48,18 +54,21 @@ class MessageList:
         """Add a plain message."""
         self._append({"role": role, "content": content}, place)
 
-    def add_items(self, items: list[Any], field: str, place: str = "") -> None:
-        """Add items of a field, without those for which a summary behind them stands.
+    def add_items(self, items: list[Any], places: list[str]) -> None:
+        """Add the items of a conversation, without those for which a summary behind them stands.
 
-        Their place is `field[index]`, or `place` for all of them. Raises InvalidRequest.
+        `places` has for each item its place in the request. Raises InvalidRequest.
         """
-        num_left_out = num_compacted(items)
-        for index, item in enumerate(items):
-            at = place or f"{field}[{index}]"
+        for item, at in zip(items, places, strict=True):
             if not isinstance(item, dict):
                 raise invalid_param(at, f"must be an object, got {format_short(item)}")
+        num_left_out = num_compacted(items)
+        for index, item in enumerate(items):
             if index >= num_left_out or is_kept(item):
-                self._add(item, at)
+                self._add(item, places[index])
+            if index == num_left_out:  # it is the summary, if there is one
+                for number in open_calls(items[:num_left_out]):
+                    self._add(items[number], places[number])
 
     def finish(self) -> None:
         """End the list; reasoning without an answer behind it becomes an answer without text.
@@ -81,6 +90,8 @@ class MessageList:
                 if not isinstance(arguments := item.get("arguments"), str | dict | None):
                     raise invalid_param(f"{at}.arguments", f"must be a string, got {format_short(arguments)}")
                 self._add_call(item, at, "function", {"name": name, "arguments": arguments})
+                if isinstance(arguments, dict):
+                    self.paths[f"{self._last_call()}.function.arguments"] = f"{at}.arguments"
             case "custom_tool_call":
                 name = self._chat_name(string_member(item, "name", at), item.get("namespace"))
                 self._add_call(item, at, "custom", {"name": name, "input": string_member(item, "input", at)})
@@ -117,10 +128,10 @@ class MessageList:
             self.left_out.add("input", kind)
 
     def _add_result(self, item: Json, at: str) -> None:
-        output = item.get("output")
-        is_text = output is None or isinstance(output, str) or _has_parts(output)
-        content = output if is_text else orjson.dumps(output).decode()
+        content = result_content(item.get("output"))
         self._append({"role": "tool", "content": content, "tool_call_id": string_member(item, "call_id", at)}, at)
+        if isinstance(content, list):
+            self.paths[f"messages[{len(self.messages) - 1}].content"] = f"{at}.output"
 
     def _add_role_message(self, item: Json, at: str) -> None:
         role, content = item.get("role"), item.get("content")
@@ -128,6 +139,8 @@ class MessageList:
             raise invalid_param(
                 f"{at}.role", f"must be {', '.join(ROLES[:-1])} or {ROLES[-1]}, got {format_short(role)}"
             )
+        for name in unread_members(item, PUBLISHED_MEMBERS):
+            self.left_out.add("input", name)
         if role != "assistant":
             self._append({"role": role, "content": content}, at)
             return
@@ -140,6 +153,10 @@ class MessageList:
     def _add_call(self, item: Json, at: str, kind: str, called: Json) -> None:
         call = {"id": string_member(item, "call_id", at), "type": kind, kind: called}
         self._answer(at).setdefault("tool_calls", []).append(call)
+
+    def _last_call(self) -> str:
+        """Return the path of the call that was added last."""
+        return f"messages[{len(self.messages) - 1}].tool_calls[{len(self.messages[-1]['tool_calls']) - 1}]"
 
     def _answer(self, at: str) -> Json:
         """Return the assistant's message that an item belongs to: the last one, or a new one."""
@@ -172,6 +189,11 @@ def tools_of_items(items: list[Any], field: str) -> Iterator[tuple[Any, str]]:
     for index, item in enumerate(items):
         if isinstance(item, dict) and item.get("type") in TOOL_ITEMS:
             yield item.get("tools"), f"{field}[{index}].tools"
+
+
+def result_content(output: Any) -> Any:
+    """Return the output of a call as a message has it: a text, a list of content parts, or None."""
+    return output if output is None or isinstance(output, str) or _has_parts(output) else orjson.dumps(output).decode()
 
 
 def _has_parts(output: Any) -> bool:

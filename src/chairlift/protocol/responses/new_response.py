@@ -3,6 +3,7 @@
 import time
 
 from chairlift.protocol.responses.compaction_item import summary_of, without_compacted
+from chairlift.protocol.responses.conversation_reader import PREVIOUS
 from chairlift.protocol.responses.request import ResponseRequest
 from chairlift.protocol.responses.response_ids import new_response_id
 from chairlift.protocol.responses.response_store import ResponseStore
@@ -38,5 +39,5 @@ class NewResponse:
         if not any(map(summary_of, items)):
             return None
         left = without_compacted([*self._request.earlier_items, *items])
-        # Without anything before it and left out of it, the response keeps the same items as its own.
-        return left if self._request.earlier_items or len(left) < len(items) else None
+        # Without a response before it and anything left out, its own items are the conversation.
+        return left if self._request.echoed[PREVIOUS] is not None or len(left) < len(items) else None

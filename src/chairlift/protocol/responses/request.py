@@ -9,7 +9,7 @@ from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.metadata import read_metadata
 from chairlift.protocol.plain_choice import allows_one_call
 from chairlift.protocol.request_fields import MAX_TOP_LOGPROBS, Field
-from chairlift.protocol.responses.compaction_item import TRIGGER, kept_items, summary_of, without_compacted
+from chairlift.protocol.responses.compaction_item import TRIGGER, without_compacted
 from chairlift.protocol.responses.compaction_request_fields import TRIGGERED
 from chairlift.protocol.responses.conversation_reader import PREVIOUS, ConversationReader
 from chairlift.protocol.responses.input_items import MessageList, tools_of_items
@@ -80,8 +80,6 @@ def read_response_request(
     sent = fields.get("input", [])
     items = reader.resolve(_input_items(sent), "input")
     items = items[:-1] if wants_compaction else items
-    if any(isinstance(item, dict) and summary_of(item) for item in items):
-        earlier = kept_items(earlier)
     of_items = [*((tools, PREVIOUS) for tools, _ in tools_of_items(earlier, "")), *tools_of_items(items, "input")]
     tools = ResponseTools.read(fields.get("tools"), of_items)
     ignored, messages = [*ignored_fields, *tools.left_out], MessageList(tools.chat_name)
@@ -92,8 +90,8 @@ def read_response_request(
         if not isinstance(instructions, str):
             raise invalid_param("instructions", f"must be a string, got {format_short(instructions)}")
         messages.add_message("system", instructions, "instructions")
-    messages.add_items(earlier, PREVIOUS, PREVIOUS)
-    messages.add_items(items, "input", "input" if isinstance(sent, str) else "")
+    places = ["input"] if isinstance(sent, str) else [f"input[{index}]" for index in range(len(items))]
+    messages.add_items([*earlier, *items], [*([PREVIOUS] * len(earlier)), *places])
     messages.finish()
     ignored += messages.left_out.names
     chat: Json = {"model": fields.get("model", ""), "messages": messages.messages}
@@ -116,7 +114,7 @@ def read_response_request(
     return ResponseRequest(
         chat=chat, ignored=tuple(ignored), items=items,
         names=FieldNames(
-            FIELD_NAMES, messages.places, MESSAGE_MEMBERS, tools.places, TOOL_MEMBERS,
+            FIELD_NAMES, messages.places, MESSAGE_MEMBERS, tools.places, TOOL_MEMBERS, messages.paths,
         ),
         echoed=_echoed(fields, read_metadata(fields.get("metadata"))),
         is_stored=boolean("store", fields.get("store", True)) and store.is_enabled, own_tool_name=tools.own_name,

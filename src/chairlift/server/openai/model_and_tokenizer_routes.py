@@ -67,16 +67,17 @@ class ModelInfoRoutes:
 
     async def _convert(
         self, scope: Scope, receive: Receive, send: Send, table: Mapping[str, Field],
-        work: Callable[[Mapping[str, Any]], dict[str, Any]],
+        work: Callable[[Mapping[str, Any]], tuple[dict[str, Any], tuple[str, ...]]],
     ) -> None:  # fmt: skip
-        """Parse a body by `table` and send what `work` returns for its fields."""
+        """Parse a body by `table` and send what `work` returns for its fields.
+
+        That is the response, and the names of what has no effect within the fields.
+        """
         replica = self._replica
         fields, ignored = await replica.bodies.parse_body(scope, receive, lambda body: split_fields(body, table))
         replica.resolve_model(fields.get("model", ""))
-        if table is TOKENIZE:
-            ignored += read_render_options(fields, replica.service.chat_template)[1]
-        headers = replica.ignored_fields_header(ignored)
-        await send_object(send, await replica.bodies.run_by_body_size(partial(work, fields), scope), headers=headers)
+        response, unread = await replica.bodies.run_by_body_size(partial(work, fields), scope)
+        await send_object(send, response, headers=replica.ignored_fields_header((*ignored, *unread)))
 
     @property
     def _max_model_len(self) -> int:
@@ -95,15 +96,18 @@ class ModelInfoRoutes:
         has = {COMPLETION: True, TOOLS: has_template, THINKING: thinks, EMBEDDING: info.hidden_size > 0}
         return model_details(info.facts, info.device, [name for name, is_there in has.items() if is_there])
 
-    def _tokenize_response(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def _tokenize_response(self, fields: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         flags = {name: boolean(name, fields.get(name, default)) for name, default in FLAGS.items()}
-        tokens = self._tokens(fields, flags)
+        tokens, unread = self._tokens(fields, flags)
         response: dict[str, Any] = {"count": len(tokens), "max_model_len": self._max_model_len, "tokens": tokens}
         if flags["return_token_strs"]:
             response["token_strs"] = [self._replica.formats.token_pieces.text_of(token) for token in tokens]
-        return response
+        return response, unread
 
-    def _tokens(self, fields: Mapping[str, Any], flags: Mapping[str, bool]) -> "builtins.list[int]":
+    def _tokens(
+        self, fields: Mapping[str, Any], flags: Mapping[str, bool]
+    ) -> "tuple[builtins.list[int], tuple[str, ...]]":
+        """Return the tokens of a text or of a chat, and the names of what has no effect on the chat."""
         service = self._replica.service
         if service.tokenizer is None:
             raise InvalidRequest("the model has no tokenizer", param="prompt")
@@ -117,9 +121,10 @@ class ModelInfoRoutes:
         chat = {name: fields[name] for name in OF_CHATS if fields.get(name) is not None}
         if chat:  # they change no tokens of a text, and are checked all the same
             self._read_chat({**chat, "messages": [{"role": "user", "content": prompt}]})
-        return service.tokenizer.encode(prompt, add_special_tokens=flags["add_special_tokens"])
+        unread = read_render_options(fields, service.chat_template)[1]
+        return service.tokenizer.encode(prompt, add_special_tokens=flags["add_special_tokens"]), unread
 
-    def _chat_tokens(self, fields: Mapping[str, Any]) -> "builtins.list[int]":
+    def _chat_tokens(self, fields: Mapping[str, Any]) -> "tuple[builtins.list[int], tuple[str, ...]]":
         """Return the prompt of a chat completion with these fields, the beginning of a forced call included."""
         replica, service = self._replica, self._replica.service
         if service.tokenizer is None or service.chat_template is None:
@@ -129,12 +134,12 @@ class ModelInfoRoutes:
         messages, tools = replica.formats.template_input(request.messages, None if choice is None else choice.tools)
         rendered = service.chat_template.render_checked(messages, tools=tools, options=request.rendering)
         prefill = "" if choice is None else choice.prefill
-        return service.tokenizer.encode_chat(replace(rendered, text=rendered.text + prefill))
+        return service.tokenizer.encode_chat(replace(rendered, text=rendered.text + prefill)), request.ignored
 
     def _read_chat(self, fields: Mapping[str, Any]) -> ChatRequest:
         return read_chat(fields, self._replica.formats.tool_format, self._replica.service.chat_template)
 
-    def _detokenize_response(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def _detokenize_response(self, fields: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         service = self._replica.service
         if service.tokenizer is None:
             raise InvalidRequest("the model has no tokenizer", param="tokens")
@@ -145,4 +150,4 @@ class ModelInfoRoutes:
         for token in tokens:
             if type(token) is not int or not 0 <= token <= highest:
                 raise invalid_param("tokens", f"must contain token ids from 0 to {highest}")
-        return {"prompt": service.tokenizer.decode(tokens, skip_special_tokens=False)}
+        return {"prompt": service.tokenizer.decode(tokens, skip_special_tokens=False)}, ()

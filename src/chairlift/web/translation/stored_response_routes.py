@@ -1,9 +1,8 @@
 """StoredResponses: serves the stored responses of /v1/responses by their ids."""
 
-from typing import Any
-
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.validation import invalid_param
+from chairlift.protocol.responses.published_item import published_item
 from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.lifecycle import Lifecycle
@@ -40,7 +39,7 @@ class StoredResponses:
         order = query_order(query)
         limit = query_limit(query, DEFAULT_LIMIT, MAX_LIMIT)
         items = [
-            _listed(item, f"item_{response_id.partition('_')[2]}_{index}")
+            published_item(item, f"item_{response_id.partition('_')[2]}_{index}")
             for index, item in enumerate(self._store.input_items(tenant, response_id))
         ]
         if order == "desc":
@@ -64,13 +63,3 @@ class StoredResponses:
     def _key(self, scope: Scope) -> tuple[str, str]:
         self._lifecycle.check()
         return request_info(scope).authenticated.tenant, scope["path_params"]["id"]
-
-
-def _listed(item: dict[str, Any], item_id: str) -> dict[str, Any]:
-    """Return an input item as lists have it: with a type and an id, a text as a list of parts."""
-    listed = {"type": "message", "id": item_id, **{name: value for name, value in item.items() if value is not None}}
-    if listed["type"] == "message" and isinstance(listed.get("content"), str):
-        kind = "output_text" if listed.get("role") == "assistant" else "input_text"
-        part = {"type": kind, "text": listed["content"]} | ({"annotations": []} if kind == "output_text" else {})
-        listed["content"] = [part]
-    return {"status": "completed", **listed}
