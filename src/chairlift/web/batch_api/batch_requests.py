@@ -105,18 +105,19 @@ class BatchRequests:
                 num_requests, names = check.num_requests, dict(check.models)
             else:
                 num_requests = batch.total = batch.total or (await self._check(batch)).num_requests
-                if await self._has_all_responses(batch):
+                if await self.has_all_responses(batch):
                     return  # it needs no model any more
             await self._run_when_served(batch, num_requests, names)
         finally:
             batch.model_problem = ""
 
-    async def _check(self, batch: StoredBatch) -> BatchCheck:
-        async with self._reading.place(batch.tenant, batch.number):
-            return await stoppable_in_thread(self.file(batch).check, MAX_REQUESTS, MAX_MODELS, executor=self._checks)
+    async def has_all_responses(self, batch: StoredBatch) -> bool:
+        """Count the responses on the disk; returns whether each request of an accepted batch has one.
 
-    async def _has_all_responses(self, batch: StoredBatch) -> bool:
-        """Count the responses of an earlier start; returns whether each request has one."""
+        Raises OSError.
+        """
+        if not batch.total:
+            return False
         journal = self._journal(batch)
         async with self._reading.place(batch.tenant, batch.number):
             counted = await stoppable_in_thread(journal.count, executor=self._journals)
@@ -128,6 +129,10 @@ class BatchRequests:
                 return len(journal.done) >= batch.total
             finally:
                 await in_thread(journal.close)
+
+    async def _check(self, batch: StoredBatch) -> BatchCheck:
+        async with self._reading.place(batch.tenant, batch.number):
+            return await stoppable_in_thread(self.file(batch).check, MAX_REQUESTS, MAX_MODELS, executor=self._checks)
 
     async def _run_when_served(self, batch: StoredBatch, num_requests: int, names: Mapping[str, int]) -> None:
         """Send the requests while their models are served; `names`: see BatchModels.accept()."""
