@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from chairlift.core.errors import ChairliftError, InvalidRequest, Unavailable
@@ -13,9 +14,10 @@ from chairlift.web.batch_api.batch_requests import MAX_REQUESTS, BatchRequests
 from chairlift.web.batch_api.batch_slots import BatchSlots
 from chairlift.web.batch_api.batch_store import BatchStore
 from chairlift.web.batch_api.file_store import FileStore
-from chairlift.web.batch_api.in_thread import in_thread
+from chairlift.web.batch_api.in_thread import in_thread, stoppable_in_thread
 from chairlift.web.batch_api.stored_batch import BatchStatus, StoredBatch
 from chairlift.web.batch_api.wait_for_end import wait_for_end
+from chairlift.web.batch_files.batch_lines import BatchFile
 from chairlift.web.batch_files.batch_run import Sender
 from chairlift.web.lifecycle import leaving_error
 
@@ -27,6 +29,9 @@ STORAGE_RETRY_SECONDS = 30.0
 CLOCK_SECONDS = 10.0
 """Seconds between two looks at the clock, which may be set, for the end of a window."""
 
+OUTPUT_THREADS = 2
+"""Threads that read the responses, and the requests of an expired batch, for the outputs."""
+
 OPEN_STATUSES = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS)
 
 
@@ -36,6 +41,7 @@ class BatchRunner:
     def __init__(
         self, store: BatchStore, files: FileStore, slots: BatchSlots, sender_of: Callable[[str], Sender],
         models: BatchModels, *, max_requests: int, max_body_bytes: int, now: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:  # fmt: skip
         """Prepare to run batches.
 
@@ -48,12 +54,14 @@ class BatchRunner:
             max_requests: open requests of one batch, at most.
             max_body_bytes: largest body of a request.
             now: seconds since 1970.
+            clock: seconds that are never set; by default the loop's.
         """
         self._store, self._files, self._now = store, files, now
         self._requests = BatchRequests(
             store, slots, sender_of, models, max_requests=max_requests, max_body_bytes=max_body_bytes, now=now,
-            on_storage_error=self._wait_for_storage,
+            on_storage_error=self._wait_for_storage, clock=clock,
         )  # fmt: skip
+        self._threads = ThreadPoolExecutor(OUTPUT_THREADS, "batch outputs")
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._cancelled: dict[str, asyncio.Event] = {}
         self._ending: set[str] = set()
@@ -104,6 +112,7 @@ class BatchRunner:
         self.abort_all()
         await wait_for_end(*tasks)
         self._requests.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, batch: StoredBatch) -> None:
         while not batch.status.is_final:
@@ -161,7 +170,7 @@ class BatchRunner:
         batch.add_error(code, message)
         outputs = BatchOutputs(batch.total, batch.completed, batch.failed)
         try:
-            outputs = await in_thread(write_outputs, self._store, self._files, batch, None)
+            outputs = await self._write_outputs(batch, None)
         except (OSError, Unavailable) as error:
             log.warning("the outputs of batch %s cannot be written: %s", batch.id, error)
         except Exception:
@@ -195,8 +204,13 @@ class BatchRunner:
             await self._store.save(batch)
         if batch.status in (BatchStatus.FINALIZING, BatchStatus.CANCELLING):
             expired = self._requests.file(batch) if batch.ending is BatchStatus.EXPIRED else None
-            outputs = await in_thread(write_outputs, self._store, self._files, batch, expired, MAX_REQUESTS)
+            outputs = await self._write_outputs(batch, expired)
             await self._end(batch, batch.ending, outputs)
+
+    async def _write_outputs(self, batch: StoredBatch, expired: BatchFile | None) -> BatchOutputs:
+        """See write_outputs(). It may be cancelled at any time."""
+        arguments = (self._store, self._files, batch, expired, MAX_REQUESTS)
+        return await stoppable_in_thread(write_outputs, *arguments, executor=self._threads)
 
     async def _end(self, batch: StoredBatch, status: BatchStatus, outputs: BatchOutputs) -> None:
         """Come to a final state, which clients see once it is written. Raises OSError; then the state is as before."""
