@@ -334,14 +334,23 @@ def test_requests_that_wait_for_their_slots_have_few_bytes(tmp_path: Path, monke
             yield replace(each, body=b"x" * 60)
 
     async def scenario() -> None:
-        with OutputJournal(tmp_path / "out", IDS) as journal:
+        with OutputJournal(tmp_path / "out", IDS) as journal, ThreadPoolExecutor(1) as executor:
             running = asyncio.create_task(
-                run_batch_file(lines(), 50, journal, ScriptedSender(), max_concurrent=9, max_retries=0, slot=slots.slot)
+                run_batch_file(
+                    lines(),
+                    50,
+                    journal,
+                    ScriptedSender(),
+                    max_concurrent=9,
+                    max_retries=0,
+                    slot=slots.slot,
+                    executor=executor,
+                )
             )
             while slots.num_waiting < 2:
                 await asyncio.sleep(0)
-            for _ in range(20):
-                await asyncio.sleep(0)
+            for _ in range(20):  # behind whatever is being read
+                await asyncio.get_running_loop().run_in_executor(executor, int)
             assert slots.num_waiting == 2 == num_read
             slots.is_open.set()
             assert (await running).done == 50
