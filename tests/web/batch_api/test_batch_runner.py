@@ -339,6 +339,35 @@ def test_a_batch_fails_also_where_its_outputs_are_a_fault(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("is_over", [False, True])
+def test_the_responses_of_a_batch_that_fails_wait_for_a_full_disk_within_its_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:  # fmt: skip
+    monkeypatch.setattr(batch_runner, "STORAGE_RETRY_SECONDS", 0.001)
+
+    async def scenario() -> None:
+        def script(line: BatchLine) -> int:
+            if line.custom_id == "r2":
+                raise RuntimeError("fault")
+            return 200
+
+        batches = Batches(tmp_path, script, num_requests=1)
+        with monkeypatch.context() as full:
+            full.setattr(FileStore, "adopt", disk_full)
+            batch = await batches.start(batch_lines(3))
+            await until(lambda: bool(batch.storage_problem))
+            assert not batch.status.is_final
+            if is_over:
+                batches.now += WINDOW
+                await ended(batch)
+        await ended(batch)
+        await batches.runner.close()
+        assert batch.status is BatchStatus.FAILED and counts(batch) == (3, 2, 0) and not batch.storage_problem
+        assert set(batches.entries(batch.output_file_id)) == (set() if is_over else {"r0", "r1"})
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("fault", ["full", "gone", "fault"])
 def test_a_batch_has_failed_once_that_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: str

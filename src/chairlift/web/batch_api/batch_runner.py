@@ -163,29 +163,39 @@ class BatchRunner:
         await asyncio.sleep(STORAGE_RETRY_SECONDS)
 
     async def _fail(self, batch: StoredBatch, code: str, message: str) -> None:
-        """Let a batch fail; the responses that it has become its outputs where they can be written.
+        """Let a batch fail; the responses that it has become its outputs once they can be written.
 
         Clients see that it has failed once that is written: a later start would go on with it otherwise.
         """
         batch.add_error(code, message)
         outputs = BatchOutputs(batch.total, batch.completed, batch.failed)
-        try:
-            outputs = await self._write_outputs(batch, None)
-        except (OSError, Unavailable) as error:
-            log.warning("the outputs of batch %s cannot be written: %s", batch.id, error)
-        except Exception:
-            log.exception("internal error: the outputs of batch %s are not written", batch.id)
         while not batch.status.is_final:
             try:
+                outputs = await self._write_failed_outputs(batch)
                 await self._end(batch, BatchStatus.FAILED, outputs)
             except FileNotFoundError as error:  # its folder is gone: no later start finds it
                 log.warning("the state of batch %s cannot be written: %s", batch.id, error)
                 _enter_final(batch, BatchStatus.FAILED, outputs, self._now())
-            except OSError as error:
+            except (OSError, Unavailable) as error:
                 await self._wait_for_storage(batch, error)
             except Exception:
                 log.exception("internal error: the state of batch %s is not written", batch.id)
                 _enter_final(batch, BatchStatus.FAILED, outputs, self._now())
+
+    async def _write_failed_outputs(self, batch: StoredBatch) -> BatchOutputs:
+        """Write the outputs of a batch that fails; without them where they are gone, or behind the end of its window.
+
+        Raises OSError and Unavailable before it.
+        """
+        try:
+            return await self._write_outputs(batch, None)
+        except (OSError, Unavailable) as error:
+            if self._now() < batch.expires_at and not isinstance(error, FileNotFoundError):
+                raise
+            log.warning("the outputs of batch %s cannot be written: %s", batch.id, error)
+        except Exception:
+            log.exception("internal error: the outputs of batch %s are not written", batch.id)
+        return BatchOutputs(batch.total, batch.completed, batch.failed)
 
     async def _advance(self, batch: StoredBatch) -> None:
         """Take a batch to its end. Raises OSError and Unavailable; then it can be called again."""
