@@ -33,7 +33,7 @@ class Batches:
         self, path: Path, script: Callable[[BatchLine], Any], num_requests: int = 8,
         served: Callable[[ScriptedModels], BatchModels] = ScriptedModels.served, max_body_bytes: int = 1000,
     ) -> None:  # fmt: skip
-        self.now, self.room, self.models = 1000.0, ScriptedRoom(), ScriptedModels()
+        self.now, self.clock, self.room, self.models = 1000.0, 0.0, ScriptedRoom(), ScriptedModels()
         self.sent: Counter[str] = Counter()
         self.tenants: set[str] = set()
         self.usage = DiskUsage(10**9)
@@ -43,6 +43,7 @@ class Batches:
         self.runner = BatchRunner(
             self.store, self.files, self.slots, self.sender, served(self.models),
             max_requests=num_requests, max_body_bytes=max_body_bytes, now=lambda: self.now,
+            clock=lambda: self.clock,
         )  # fmt: skip
         self._requests = path / "requests.jsonl"
 
@@ -107,5 +108,6 @@ def quicken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_slots, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(batch_run, "FIRST_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(batch_requests, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(batch_requests, "MAX_POLL_FACTOR", 1)
     monkeypatch.setattr(batch_requests, "LOST_SECONDS", 0.0)
     monkeypatch.setattr(batch_runner, "CLOCK_SECONDS", 0.001)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.core.errors import InvalidRequest
+from chairlift.core.errors import InvalidRequest, ModelNotFound
 from chairlift.web.batch_api.batch_models import BatchModels
 from chairlift.web.batch_api.stored_batch import StoredBatch
 from chairlift.web.batch_files.batch_lines import MAX_KEPT_PROBLEMS
@@ -106,3 +106,18 @@ def test_a_batch_that_has_begun_asks_for_a_replica_after_a_restart(is_held: bool
     routed(models).accept(each, {"alias": 1}, 0.0)
     models.names = {}
     assert bool(routed(models, is_held=is_held).problem(each)) is not is_held
+
+
+def test_no_name_is_resolved_while_requests_are_held() -> None:
+    """A batch may have 1,000 names, and each is looked for again and again."""
+    num_resolved = 0
+
+    def resolve(name: str) -> str:
+        nonlocal num_resolved
+        num_resolved += 1
+        raise ModelNotFound(name, "")
+
+    served = BatchModels(resolve, has_models=lambda: False, is_held=lambda: True)
+    each = batch()
+    assert served.accept(each, {"a": 1, "b": 2}, 0.0) == "" and each.models == {"a": "", "b": ""}
+    assert served.problem(each) == "" and not served.resolve_rest(each) and num_resolved == 0

@@ -12,10 +12,20 @@ from chairlift.web.batch_api.file_store import FileStore
 from chairlift.web.batch_api.files_config import FilesConfig
 from chairlift.web.batch_api.response_journal import ResponseJournal
 from chairlift.web.batch_api.stored_batch import StoredBatch
-from chairlift.web.batch_files.batch_lines import BatchLine
+from chairlift.web.batch_files.batch_lines import BatchFile, BatchLine
 from chairlift.web.batch_files.batch_run import BatchResponse, output_entry
 
 LINES = [BatchLine(number, f"r{number}", "/v1/completions", b"{}") for number in range(5)]
+
+
+BODY = b'","method":"POST","url":"/v1/completions","body":{}}\n'
+
+
+def requests(path: Path) -> BatchFile:
+    """Return the batch file of LINES."""
+    file = path / "requests.jsonl"
+    file.write_bytes(b"".join(b'{"custom_id":"' + line.custom_id.encode() + BODY for line in LINES))
+    return BatchFile(file, ("/v1/completions",))
 
 
 def opened(path: Path, *statuses: int) -> tuple[BatchStore, FileStore, StoredBatch]:
@@ -56,8 +66,8 @@ def test_outputs_and_errors_are_the_files_themselves(tmp_path: Path) -> None:
 
 def test_what_has_expired_is_an_error_once(tmp_path: Path) -> None:
     store, files, batch = opened(tmp_path, 200)
-    first = write_outputs(store, files, batch, LINES, 4)
-    assert write_outputs(store, files, batch, LINES, 4) == first
+    first = write_outputs(store, files, batch, requests(tmp_path), 4)
+    assert write_outputs(store, files, batch, requests(tmp_path), 4) == first
     assert (first.completed, first.failed) == (1, 3) and ids_in(files, first.error_file_id) == ["r1", "r2", "r3"]
     [entry, *_] = files.path(files.get("alice", first.error_file_id or "")).read_bytes().splitlines()
     assert orjson.loads(entry)["error"]["code"] == "batch_expired" and orjson.loads(entry)["response"] is None
@@ -66,3 +76,13 @@ def test_what_has_expired_is_an_error_once(tmp_path: Path) -> None:
 def test_a_batch_without_a_response_has_no_output(tmp_path: Path) -> None:
     store, files, batch = opened(tmp_path)
     assert write_outputs(store, files, batch, None) == BatchOutputs(5, 0, 0) and files.of_tenant("alice") == []
+
+
+def test_what_is_stopped_is_left_for_another_call(tmp_path: Path) -> None:
+    store, files, batch = opened(tmp_path, 200)
+    for num_steps in range(8):
+        answers = iter([False] * num_steps)
+        write_outputs(store, files, batch, requests(tmp_path), 4, lambda steps=answers: next(steps, True))  # type: ignore[misc]
+        assert not files.of_tenant("alice")
+    outputs = write_outputs(store, files, batch, requests(tmp_path), 4)
+    assert (outputs.completed, outputs.failed) == (1, 3)

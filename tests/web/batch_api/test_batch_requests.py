@@ -38,12 +38,17 @@ def test_many_invalid_lines_are_counted_and_a_file_may_be_too_long(
     async def scenario() -> None:
         batches = Batches(tmp_path, lambda line: 200)
         many = await batches.start(b"{\n" * 150)
+        empty = await batches.start(batch_lines(1) + b"\n" * 100_000 + b"{", "batch_empty")
         long, more = [
             await batches.start(content, f"batch_{len(content)}") for content in (batch_lines(201), b"{\n" * 999)
         ]
-        for each in (many, long, more):
+        for each in (many, long, more, empty):
             await ended(each)
         await batches.runner.close()
+        [problem] = empty.errors
+        assert (problem["code"], problem["message"]) == (
+            "too_many_lines", "the file has more than 800 lines, empty ones included, which is the limit"
+        )  # fmt: skip
         assert len(many.errors) == 101 and many.errors[-1]["message"] == "50 more lines are invalid"
         assert [each["message"] for each in long.errors] == ["the file has more than 200 requests, which is the limit"]
         assert len(more.errors) == 101 and more.errors[-1]["message"] == "101 or more other lines are invalid"
@@ -255,7 +260,7 @@ def test_no_request_is_sent_before_it_is_written_that_the_batch_is_accepted(
         batch = await batches.start(batch_lines(2))
         await ended(batch)
         await batches.runner.close()
-        assert num_failures == 3 and batch.fingerprint == "f3" and batch.models == {"fake": "fake"}
+        assert num_failures == 3 and batch.fingerprint == "f3"
         assert counts(batch) == ((2, 0, 0) if is_cancelled else (2, 2, 0)) and bool(batches.sent) is not is_cancelled
         assert batch.status is (BatchStatus.CANCELLED if is_cancelled else BatchStatus.COMPLETED)
         assert BatchStore(tmp_path / "batches", DiskUsage(1)).get("alice", batch.id).status is batch.status
@@ -378,7 +383,7 @@ def test_a_new_batch_waits_for_its_model_without_a_place_and_fails_at_last(
         batches.models.names = {}
         batch = await batches.start(batch_lines(2))
         await until(lambda: bool(batch.model_problem))
-        batches.now += 1000
+        batches.clock += 1000
         await batches.looks()
         assert batch.status is BatchStatus.VALIDATING, "no name is wrong while no model is known"
         assert shown_problem(batch).endswith("the batch begins when it is served")
@@ -391,7 +396,7 @@ def test_a_new_batch_waits_for_its_model_without_a_place_and_fails_at_last(
         if is_served_later:
             batches.models.names["fake"] = "fake"
         else:
-            batches.now += 300
+            batches.clock += 300
         await ended(batch)
         await batches.runner.close()
         if is_served_later:
@@ -401,6 +406,87 @@ def test_a_new_batch_waits_for_its_model_without_a_place_and_fails_at_last(
             assert [(each["code"], each["line"]) for each in batch.to_object()["errors"]["data"]] == [
                 ("invalid_line", 1)
             ]
+
+    asyncio.run(scenario())
+
+
+def test_neither_a_set_clock_nor_a_service_that_is_not_ready_fails_a_batch_that_waits(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        batches = Batches(tmp_path, lambda line: 200, served=waiting_models)
+        batches.models.names = {"other": "other"}
+        batch = await batches.start(batch_lines(2))
+        await until(lambda: bool(batch.model_problem))
+        batches.now += 3600
+        await batches.looks()
+        batches.clock += 299
+        batches.room.is_serving = False
+        await batches.looks()
+        batches.clock += 299
+        batches.room.is_serving = True
+        await batches.looks()
+        assert batch.status is BatchStatus.VALIDATING
+        batches.clock += 300
+        await ended(batch)
+        assert batch.status is BatchStatus.FAILED
+        await batches.runner.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_pauses_of_a_batch_that_waits_grow_while_nothing_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    pauses, sleep = list[float](), asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    async def scenario() -> None:
+        batches = Batches(tmp_path, lambda line: 200, served=waiting_models)
+        batches.models.names = {}
+        monkeypatch.setattr(batch_requests, "POLL_SECONDS", 0.25)
+        monkeypatch.setattr(batch_requests, "MAX_POLL_FACTOR", 10)
+        monkeypatch.setattr(batch_requests.asyncio, "sleep", noted)  # type: ignore[attr-defined]
+        batch = await batches.start(batch_lines(2))
+        while len(pauses) < 8:
+            await sleep(0)
+        assert pauses[:7] == [0.25, 0.5, 1.0, 2.0, 2.5, 2.5, 2.5]
+        batches.models.names = {"other": "other"}  # it waits for another reason
+        before = len(pauses)
+        while len(pauses) < before + 3:
+            await sleep(0)
+        assert 0.25 in pauses[before:]
+        monkeypatch.undo()
+        await batches.runner.cancel(batch)
+        await ended(batch)
+        await batches.runner.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_running_batch_goes_on_after_a_fault_while_responses_are_brought_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:  # fmt: skip
+    monkeypatch.setattr(batch_requests, "SYNC_SECONDS", 0.001)
+    num_syncs = 0
+
+    def broken(self: ResponseJournal) -> None:
+        nonlocal num_syncs
+        num_syncs += 1
+        raise RuntimeError("fault")
+
+    async def scenario() -> None:
+        async def script(line: BatchLine) -> int:
+            await until(lambda: num_syncs >= 2)
+            return 200
+
+        monkeypatch.setattr(ResponseJournal, "sync", broken)
+        batches = Batches(tmp_path, script)
+        batch = await batches.start(batch_lines(1))
+        await ended(batch)
+        await batches.runner.close()
+        assert batch.status is BatchStatus.COMPLETED and "are not on the disk yet" in caplog.text
 
     asyncio.run(scenario())
 

@@ -18,6 +18,7 @@ from chairlift.web.batch_api.batch_slots import MAX_LOST_ATTEMPTS
 from chairlift.web.batch_api.batch_store import BatchStore
 from chairlift.web.batch_api.disk_usage import DiskUsage
 from chairlift.web.batch_api.file_store import FileStore
+from chairlift.web.batch_api.response_journal import ResponseJournal
 from chairlift.web.batch_api.stored_batch import BatchStatus, StoredBatch
 from chairlift.web.batch_files.batch_lines import BatchLine
 from support_batch_api import batch_line, batch_lines
@@ -319,6 +320,94 @@ def test_a_fault_of_our_own_fails_that_batch_alone_and_its_responses_stay(
     asyncio.run(scenario())
 
 
+def test_a_batch_fails_also_where_its_outputs_are_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:  # fmt: skip
+    def broken(*arguments: Any) -> None:
+        raise RuntimeError("fault")
+
+    async def scenario() -> None:
+        monkeypatch.setattr(batch_runner, "write_outputs", broken)
+        batches = Batches(tmp_path, lambda line: 200)
+        batch = await batches.start(batch_lines(2))
+        await ended(batch)
+        await batches.runner.close()
+        assert batch.status is BatchStatus.FAILED is stored(tmp_path).status and counts(batch) == (2, 2, 0)
+        assert batch.errors[0]["code"] == "internal_error" and batch.output_file_id is None
+        assert "the outputs of batch batch_1 are not written" in caplog.text
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_the_responses_of_a_batch_that_fails_wait_for_a_full_disk_within_its_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:  # fmt: skip
+    monkeypatch.setattr(batch_runner, "STORAGE_RETRY_SECONDS", 0.001)
+
+    async def scenario() -> None:
+        def script(line: BatchLine) -> int:
+            if line.custom_id == "r2":
+                raise RuntimeError("fault")
+            return 200
+
+        batches = Batches(tmp_path, script, num_requests=1)
+        with monkeypatch.context() as full:
+            full.setattr(FileStore, "adopt", disk_full)
+            batch = await batches.start(batch_lines(3))
+            await until(lambda: bool(batch.storage_problem))
+            assert not batch.status.is_final
+            if is_over:
+                batches.now += WINDOW
+                await ended(batch)
+        await ended(batch)
+        await batches.runner.close()
+        assert batch.status is BatchStatus.FAILED and counts(batch) == (3, 2, 0) and not batch.storage_problem
+        assert set(batches.entries(batch.output_file_id)) == (set() if is_over else {"r0", "r1"})
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("fault", ["full", "gone", "fault"])
+def test_a_batch_has_failed_once_that_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:  # fmt: skip
+    """It would come back to life after a restart otherwise, unless its folder is gone."""
+    monkeypatch.setattr(batch_runner, "STORAGE_RETRY_SECONDS", 0.001)
+
+    async def scenario() -> None:
+        batches = Batches(tmp_path, lambda line: 200)
+        save, num_failures = batches.store.save, 0
+
+        async def failing(batch: StoredBatch) -> None:
+            nonlocal num_failures
+            if batch.status is BatchStatus.FAILED and num_failures < 3:
+                num_failures += 1
+                if fault == "fault":
+                    raise RuntimeError("fault")
+                number = errno.ENOENT if fault == "gone" else errno.ENOSPC
+                raise OSError(number, os.strerror(number))
+            await save(batch)
+
+        monkeypatch.setattr(batches.store, "save", failing)
+        batch = await batches.add(batch_lines(1))
+        batches.store.requests_path(batch).unlink()
+        batches.runner.start(batch)
+        if fault == "full":
+            await until(lambda: bool(batch.storage_problem))
+            assert batch.status is BatchStatus.VALIDATING is stored(tmp_path).status
+        await ended(batch)
+        await batches.runner.close()
+        assert batch.status is BatchStatus.FAILED and num_failures == (3 if fault == "full" else 1)
+        assert [each["code"] for each in batch.to_object()["errors"]["data"]] == ["file_missing"]
+        if fault == "full":
+            assert stored(tmp_path) == batch
+        else:
+            assert "the state of batch batch_1" in caplog.text
+
+    asyncio.run(scenario())
+
+
 UNAVAILABLE = {"status": 503, "error": {"code": "unavailable"}}
 LOST: dict[str, Any] = {
     "a refused key": 401, "a forbidden key": 403, "no response": 0, "an engine that starts": UNAVAILABLE,
@@ -589,6 +678,128 @@ def test_a_cancel_never_replaces_the_final_state(tmp_path: Path, monkeypatch: py
         gate.set()
         await ended(batch)
         await batches.runner.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("ending", ["cancelled", "expired"])
+def test_a_pause_for_storage_ends_with_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:  # fmt: skip
+    monkeypatch.setattr(batch_runner, "STORAGE_RETRY_SECONDS", 1e9)
+
+    async def scenario() -> None:
+        batches = Batches(tmp_path, lambda line: 200)
+        with monkeypatch.context() as full:
+            full.setattr(ResponseJournal, "open", disk_full)
+            batch = await batches.start(batch_lines(2))
+            await until(lambda: bool(batch.storage_problem))
+        assert batch.status is BatchStatus.IN_PROGRESS
+        if ending == "cancelled":
+            await batches.runner.cancel(batch)
+        else:
+            batches.now += WINDOW
+        await ended(batch)
+        await batches.runner.close()
+        assert batch.status == ending and not batches.sent and batch.storage_problem == ""
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("ending", ["cancelled", "expired"])
+def test_a_batch_that_is_about_to_end_tries_a_full_disk_again_with_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:  # fmt: skip
+    monkeypatch.setattr(batch_runner, "STORAGE_RETRY_SECONDS", 1e9)
+    num_failures = 0
+
+    def failing(*arguments: Any) -> None:
+        nonlocal num_failures
+        num_failures += 1
+        disk_full()
+
+    async def scenario() -> None:
+        nonlocal num_failures
+        batches = Batches(tmp_path, lambda line: 200)
+        for name in ("open", "count"):
+            monkeypatch.setattr(ResponseJournal, name, failing)
+        batch = await batches.start(batch_lines(2))
+        await until(lambda: bool(batch.storage_problem))
+        num_failures = 0
+        if ending == "cancelled":
+            await batches.runner.cancel(batch)
+        else:
+            batches.now += WINDOW
+        await until(lambda: num_failures > 0)
+        for _ in range(10):
+            await asyncio.sleep(0.001)
+        assert num_failures == 1 and not batch.status.is_final
+        await batches.runner.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_with_all_responses_is_completed_also_behind_its_window(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        gate = asyncio.Event()
+
+        async def first(line: BatchLine) -> int:
+            if line.custom_id == "r2":
+                await gate.wait()
+            return 200
+
+        batches = Batches(tmp_path, first)
+        batch = await batches.start(batch_lines(3))
+        await until(lambda: batch.completed == 2)
+        await batches.runner.close()
+        entry = {"id": "batch_req_1", "custom_id": "r2", "response": {"status_code": 400}, "error": None}
+        with batches.store.errors_path(batch).open("ab") as journal:
+            journal.write(orjson.dumps(entry) + b"\n")  # the process was killed behind the last response
+        again = Batches(tmp_path, lambda line: 200)
+        again.now += WINDOW
+        [loaded] = again.store.unfinished()
+        again.runner.start(loaded)
+        await ended(loaded)
+        await again.runner.close()
+        assert loaded.status is BatchStatus.COMPLETED and counts(loaded) == (3, 2, 1) and not again.sent
+
+    asyncio.run(scenario())
+
+
+def test_the_errors_of_an_expired_batch_are_no_responses_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """That it expires is on the disk before they are: it would be completed by them otherwise."""
+    monkeypatch.setattr(batch_runner, "STORAGE_RETRY_SECONDS", 0.001)
+
+    async def scenario() -> None:
+        async def first(line: BatchLine) -> int:
+            await asyncio.Event().wait()
+            return 200
+
+        batches = Batches(tmp_path, first)
+        await batches.start(batch_lines(3))
+        await until(lambda: batches.sent.total() == 3)
+        save, num_failures = batches.store.save, 0
+
+        async def failing(each: StoredBatch) -> None:
+            nonlocal num_failures
+            if each.status is BatchStatus.EXPIRED or num_failures < 3:
+                num_failures += 1
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            await save(each)
+
+        monkeypatch.setattr(batches.store, "save", failing)
+        batches.now += WINDOW
+        await until(lambda: num_failures >= 5)
+        await batches.runner.close()
+        again = Batches(tmp_path, lambda line: 200)
+        again.now += WINDOW
+        [loaded] = again.store.unfinished()
+        again.runner.start(loaded)
+        await ended(loaded)
+        await again.runner.close()
+        assert loaded.status is BatchStatus.EXPIRED and counts(loaded) == (3, 0, 3)
 
     asyncio.run(scenario())
 

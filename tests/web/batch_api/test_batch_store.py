@@ -189,7 +189,7 @@ def test_requests_and_responses_count_until_the_end(tmp_path: Path, requests: Pa
     async def scenario() -> None:
         usage = DiskUsage(20)
         store, one = store_in(tmp_path, usage), batch(1)
-        usage.set("file-1", "alice", 4, requests.stat().st_ino)
+        usage.set("file-1", "alice", 4, (requests.stat().st_dev, requests.stat().st_ino))
         await store.add(one, requests)
         assert usage.num_bytes() == 4, "the requests are the file, which counts once"
         usage.remove("file-1")

@@ -7,9 +7,9 @@ from chairlift.web.batch_api.disk_usage import DiskUsage, num_counted, tenant_sh
 
 def test_contents_are_counted_once_however_many_names_they_have() -> None:
     usage = DiskUsage(100)
-    usage.set("file", "alice", 10, inode=7)
-    usage.set("requests", "alice", 10, inode=7)
-    usage.set("other", "bob", 5, inode=8)
+    usage.set("file", "alice", 10, inode=(1, 7))
+    usage.set("requests", "alice", 10, inode=(1, 7))
+    usage.set("other", "bob", 5, inode=(1, 8))
     assert (usage.num_bytes(), usage.num_bytes("alice"), usage.num_bytes("bob")) == (15, 10, 5)
     usage.remove("file")
     assert usage.num_bytes("alice") == 10
@@ -18,12 +18,19 @@ def test_contents_are_counted_once_however_many_names_they_have() -> None:
     assert (usage.num_bytes(), usage.num_bytes("alice")) == (5, 0)
 
 
+def test_equal_numbers_of_inodes_on_two_file_systems_are_two_contents() -> None:
+    usage = DiskUsage(100)
+    usage.set("file", "alice", 10, inode=(1, 7))
+    usage.set("requests", "alice", 5, inode=(2, 7))
+    assert usage.num_bytes("alice") == 15
+
+
 def test_what_grows_is_counted_at_its_last_size_also_under_another_inode() -> None:
     usage = DiskUsage(100)
     for size in (1, 5, 3):
-        usage.set("journal", "alice", size, inode=7)
+        usage.set("journal", "alice", size, inode=(1, 7))
         assert usage.num_bytes() == size
-    usage.set("journal", "alice", 4, inode=9)
+    usage.set("journal", "alice", 4, inode=(1, 9))
     assert usage.num_bytes("alice") == 4
 
 

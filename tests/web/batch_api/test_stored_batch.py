@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.web.batch_api.stored_batch import TIMES, BatchStatus, StoredBatch
+from chairlift.web.batch_api.stored_batch import MAX_ERROR_CHARS, TIMES, BatchStatus, StoredBatch
 
 
 def batch() -> StoredBatch:
@@ -38,3 +38,21 @@ def test_errors_name_their_lines_and_a_problem_of_the_disk_is_shown_while_it_las
         {"code": "invalid_line", "message": "it is no JSON", "param": None, "line": 3},
         {"code": "storage_error", "message": "the disk is full", "param": None, "line": None},
     ]}  # fmt: skip
+
+
+def test_a_long_message_of_an_error_is_cut() -> None:
+    each = batch()
+    for length in (MAX_ERROR_CHARS, 9999):
+        each.add_error("invalid_line", "x" * length)
+    assert [error["message"] for error in each.errors] == ["x" * MAX_ERROR_CHARS, "x" * (MAX_ERROR_CHARS - 3) + "..."]
+
+
+def test_a_batch_that_has_ended_keeps_no_models() -> None:
+    each = batch()
+    each.models = models = {"alias": "a"}
+    each.enter(BatchStatus.IN_PROGRESS, 1)
+    assert StoredBatch.from_json(each.to_json()).models == {"alias": "a"}
+    each.enter(BatchStatus.CANCELLED, 2)
+    assert each.models == {} and models == {"alias": "a"}, "a copy may be written before"
+    each.models = models
+    assert StoredBatch.from_json(each.to_json()).models == {}, "an earlier version has kept them"

@@ -174,3 +174,71 @@ def test_a_file_names_so_many_models_of_so_many_characters(tmp_path: Path) -> No
         (3, "body.model is another one than the first 2, which is the limit"),
         (5, f"body.model has {MAX_MODEL_CHARS + 1} characters, the limit is {MAX_MODEL_CHARS}"),
     ]
+
+
+def test_the_names_of_all_models_have_a_limit_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_MODEL_NAMES_BYTES", 6)
+    models = ["éa", "éa", "xyz", "x", "z", "éa"]
+    entries = [line(custom_id=str(number), body={"model": model}) for number, model in enumerate(models)]
+    file = BatchFile(written(tmp_path, *entries), PATHS)
+    check = file.check(max_models=9)
+    assert check.models == {"éa": 1, "xyz": 3} and file.check().num_requests == 6
+    assert [(each.number, each.message) for each in check.problems] == [
+        (number, "the different names of body.model up to here have 7 bytes, the limit of their sum is 6")
+        for number in (4, 5)
+    ]
+
+
+@pytest.mark.parametrize("between", ["\n", " \t\r\n \n", "\n" * 40_000, " " * 40_000 + "\n", "\r\n" * 20_001])
+def test_empty_lines_count_and_are_left_out(tmp_path: Path, between: str) -> None:
+    text = json.dumps(line())
+    file = tmp_path / "batch.jsonl"
+    file.write_text(f"{between}{text}\n{between}  {text}\n{between}", newline="")
+    first = between.count("\n") + 1
+    assert [each.number for each in BatchFile(file, PATHS)] == [first, 2 * first]
+
+
+@pytest.mark.parametrize("content", [b"\n" * 1_000_000, b"x" * 1_000_000, b"\n{" * 200_000])
+def test_what_has_no_requests_is_read_only_until_it_is_stopped(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "batch.jsonl"
+    path.write_bytes(content)
+    num_calls = 0
+
+    def is_stopped() -> bool:
+        nonlocal num_calls
+        num_calls += 1
+        return num_calls > 3
+
+    file = BatchFile(path, PATHS, max_line_bytes=100)
+    file.check(50_000, is_stopped=is_stopped)
+    assert num_calls <= 5
+    num_calls = 0
+    assert not list(file.lines(50_000, is_stopped)) and num_calls <= 5
+
+
+@pytest.mark.parametrize(("num_empty", "is_too_many"), [(30, False), (39, True), (1_000_000, True)])
+def test_a_check_ends_behind_too_many_lines(tmp_path: Path, num_empty: int, is_too_many: bool) -> None:
+    path = tmp_path / "batch.jsonl"
+    path.write_text(json.dumps(line()) + "\n" * (num_empty + 1) + json.dumps(line(custom_id="b")))
+    file = BatchFile(path, PATHS)
+    check = file.check(10)
+    assert (check.has_too_many_lines, check.num_requests) == (is_too_many, 1 if is_too_many else 2)
+    assert len(list(file.lines(10))) == check.num_requests and file.check().num_requests == 2
+
+
+def test_empty_lines_take_no_step_each(tmp_path: Path) -> None:
+    path = tmp_path / "batch.jsonl"
+    path.write_bytes(b"\n" * 1_000_000)
+    num_calls = 0
+
+    def is_stopped() -> bool:
+        nonlocal num_calls
+        num_calls += 1
+        return False
+
+    assert not list(BatchFile(path, PATHS).lines(None, is_stopped)) and num_calls < 200
+
+
+def test_so_many_requests_are_read_as_a_check_counts(tmp_path: Path) -> None:
+    file = BatchFile(written(tmp_path, *(line(custom_id=str(number)) for number in range(9))), PATHS)
+    assert [len(list(file.lines(limit))) for limit in (None, 3, 9)] == [9, 3, 9]

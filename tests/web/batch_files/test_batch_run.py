@@ -5,7 +5,9 @@ import json
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,14 @@ import pytest
 from chairlift.core.errors import ConfigError
 from chairlift.web.batch_files import batch_run
 from chairlift.web.batch_files.batch_lines import BatchLine
-from chairlift.web.batch_files.batch_run import BatchAttempt, BatchProgress, BatchResponse, output_entry, run_batch_file
+from chairlift.web.batch_files.batch_run import (
+    BatchAttempt,
+    BatchProgress,
+    BatchResponse,
+    output_entry,
+    run_batch_file,
+    unlimited_slot,
+)
 from chairlift.web.batch_files.output_journal import OutputJournal
 
 LINES = [BatchLine(number, f"r{number}", "/v1/completions", b"{}") for number in range(50)]
@@ -263,3 +272,109 @@ def test_lines_are_parsed_in_a_thread_some_at_a_time(tmp_path: Path) -> None:
         patch.setattr(batch_run, "READ_LINES", 1)
         asyncio.run(scenario())
     assert threading.current_thread() not in threads and num_read == 50
+
+
+@dataclass
+class ClosedSlots:
+    """Lets requests begin while `is_open` is set; counts those that wait."""
+
+    is_open: asyncio.Event = field(default_factory=asyncio.Event)
+    num_waiting: int = 0
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[BatchAttempt]:
+        self.num_waiting += 1
+        await self.is_open.wait()
+        self.num_waiting -= 1
+        async with unlimited_slot() as attempt:
+            yield attempt
+
+
+def test_no_slot_is_taken_while_a_request_is_read(tmp_path: Path) -> None:
+    is_readable, slots = threading.Event(), ClosedSlots()
+
+    def lines() -> Iterator[BatchLine]:
+        assert is_readable.wait(20)
+        yield from LINES
+
+    async def scenario() -> None:
+        with OutputJournal(tmp_path / "out", IDS) as journal, ThreadPoolExecutor(1) as executor:
+            running = asyncio.create_task(
+                run_batch_file(
+                    lines(),
+                    50,
+                    journal,
+                    ScriptedSender(),
+                    max_concurrent=4,
+                    max_retries=0,
+                    slot=slots.slot,
+                    executor=executor,
+                )
+            )
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert slots.num_waiting == 0
+            is_readable.set()
+            while slots.num_waiting < 4:
+                await asyncio.sleep(0)
+            slots.is_open.set()
+            assert (await running).done == 50
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_requests_that_wait_for_their_slots_have_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_run, "READ_BYTES", 100)
+    slots, num_read = ClosedSlots(), 0
+
+    def lines() -> Iterator[BatchLine]:
+        nonlocal num_read
+        for each in LINES:
+            num_read += 1
+            yield replace(each, body=b"x" * 60)
+
+    async def scenario() -> None:
+        with OutputJournal(tmp_path / "out", IDS) as journal, ThreadPoolExecutor(1) as executor:
+            running = asyncio.create_task(
+                run_batch_file(
+                    lines(),
+                    50,
+                    journal,
+                    ScriptedSender(),
+                    max_concurrent=9,
+                    max_retries=0,
+                    slot=slots.slot,
+                    executor=executor,
+                )
+            )
+            while slots.num_waiting < 2:
+                await asyncio.sleep(0)
+            for _ in range(20):  # behind whatever is being read
+                await asyncio.get_running_loop().run_in_executor(executor, int)
+            assert slots.num_waiting == 2 == num_read
+            slots.is_open.set()
+            assert (await running).done == 50
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_requests_with_a_response_are_skipped_in_bounded_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr(batch_run, "SKIPPED_LINES", 10)
+    path = tmp_path / "out"
+    with OutputJournal(path, IDS) as journal:
+        for each in LINES[:45]:
+            journal.append(each.custom_id, output_entry(each, BatchResponse(200, "", {})))
+
+    class Counting(ThreadPoolExecutor):
+        num_pieces = 0
+
+        def submit(self, *arguments: Any, **options: Any) -> Any:
+            self.num_pieces += 1
+            return super().submit(*arguments, **options)
+
+    with Counting(1) as executor:
+        sender = ScriptedSender()
+        assert run(path, sender, executor=executor).done == 50
+        assert executor.num_pieces == 5 and set(sender.sent) == set(IDS[45:])

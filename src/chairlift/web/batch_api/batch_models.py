@@ -27,7 +27,7 @@ class BatchModels:
             resolve: see ResolveModel.
             fingerprint: returns what decides on the tokens of the only model, "" where there are several.
             has_models: whether the service knows a model; without one no name is wrong.
-            is_held: whether requests are held without a model, so that a replica is started for them.
+            is_held: whether no model is known and requests are held, so that a replica is started for them.
             wait_seconds: seconds that a new batch waits for a model that is not served, before it fails.
             why_not_ready: returns why a served model takes no requests now, "" where it does.
         """
@@ -50,18 +50,18 @@ class BatchModels:
 
         Returns why the batch has to wait for its models, "" where it is accepted or has errors.
         """
+        if self._is_held():
+            batch.models, batch.fingerprint = dict.fromkeys(names, NOT_RESOLVED), self._fingerprint()
+            return ""
         models: dict[str, str] = {}
         errors: list[tuple[int, ChairliftError]] = []
         for name, line in names.items():
             try:
                 models[name] = self._resolve(name)
             except ModelNotFound as error:
-                if self._is_held():
-                    models[name] = NOT_RESOLVED
-                elif self._may_wait(waited_seconds):
+                if self._may_wait(waited_seconds):
                     return f"{error.message}; the batch begins when it is served"
-                else:
-                    errors.append((line, error))
+                errors.append((line, error))
             except ChairliftError as error:
                 errors.append((line, error))
         for line, each in errors[:MAX_KEPT_PROBLEMS]:
@@ -72,6 +72,8 @@ class BatchModels:
     def resolve_rest(self, batch: StoredBatch) -> bool:
         """Keep in a batch what its models are that were not known when it was accepted; returns whether it changed."""
         is_changed = False
+        if not self._has_models():
+            return is_changed
         for name, model in batch.models.items():
             if model == NOT_RESOLVED and (current := self._resolved(name)):
                 batch.models[name] = current
@@ -80,13 +82,13 @@ class BatchModels:
 
     def problem(self, batch: StoredBatch) -> str:
         """Return why the requests of an accepted batch cannot be sent now, "" where they can."""
+        if self._is_held():
+            return ""
         waits = "the batch goes on when it is served again, or expires"
         for name, model in batch.models.items():
             try:
                 current = self._resolve(name)
             except ChairliftError as error:
-                if isinstance(error, ModelNotFound) and self._is_held():
-                    continue
                 return f"the batch was made for the model {model or name!r}: {error.message}; {waits}"
             if model not in (NOT_RESOLVED, current):
                 return f"the batch was made for the model {model!r}, this server has {current!r}; {waits}"

@@ -1,9 +1,8 @@
 """write_outputs: makes the responses of a batch the files of its outputs."""
 
+import contextlib
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from chairlift.protocol.batches.file_fields import OUTPUT_PURPOSE
@@ -11,7 +10,7 @@ from chairlift.web.batch_api.batch_store import BatchStore
 from chairlift.web.batch_api.file_store import FileStore
 from chairlift.web.batch_api.response_journal import ResponseJournal
 from chairlift.web.batch_api.stored_batch import StoredBatch
-from chairlift.web.batch_files.batch_lines import BatchLine
+from chairlift.web.batch_files.batch_lines import BatchFile, BatchLine, IsStopped
 from chairlift.web.batch_files.batch_run import BatchResponse, output_entry
 
 
@@ -37,8 +36,8 @@ class BatchOutputs:
 
 
 def write_outputs(
-    store: BatchStore, files: FileStore, batch: StoredBatch, expired: Iterable[BatchLine] | None,
-    max_requests: int = 0,
+    store: BatchStore, files: FileStore, batch: StoredBatch, expired: BatchFile | None, max_requests: int = 0,
+    is_stopped: IsStopped = lambda: False,
 ) -> BatchOutputs:  # fmt: skip
     """Make the responses of a batch files, for which the disk needs no further room where it has hard links.
 
@@ -48,17 +47,22 @@ def write_outputs(
         store: where the responses are.
         files: takes the outputs.
         batch: the batch, which is not changed.
-        expired: all requests of a batch that has expired: those without a response become errors; None otherwise.
-        max_requests: how many of them, at most.
+        expired: the requests of a batch that has expired: those without a response become errors; None otherwise.
+        max_requests: how many of them are read, at most.
+        is_stopped: once it returns True the rest is left for another call, and the result is of no use.
 
     Raises OSError and Unavailable.
     """
     paths = store.responses_path(batch), store.errors_path(batch)
-    with ResponseJournal(*paths) as journal:
-        for line in () if expired is None else islice(expired, max_requests):
-            if line.custom_id not in journal.done:
+    journal = ResponseJournal(*paths)
+    journal.open(is_stopped)
+    with contextlib.closing(journal):
+        for line in () if expired is None else expired.lines(max_requests, is_stopped):
+            if not is_stopped() and line.custom_id not in journal.done:
                 journal.append(line.custom_id, _expired_entry(line))
         num_done, num_errors, sizes = len(journal.done), journal.num_errors, journal.num_bytes
+    if is_stopped():
+        return BatchOutputs(batch.total, batch.completed, batch.failed)
     ids: list[str | None] = []
     for path, num_bytes, kind in zip(paths, sizes, ("output", "error"), strict=True):
         file_id = _output_file_id(batch, kind) if num_bytes else None

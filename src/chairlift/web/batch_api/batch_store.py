@@ -108,7 +108,7 @@ class BatchStore:
         for path in self._work_paths(batch):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                self._usage.set(f"{batch.id}/{path.name}", batch.tenant, status.st_size, status.st_ino)
+                self._usage.set(f"{batch.id}/{path.name}", batch.tenant, status.st_size, (status.st_dev, status.st_ino))
 
     def remove_work(self, batch: StoredBatch) -> None:
         """Remove the requests and responses of a batch that has ended. Any thread may call it."""

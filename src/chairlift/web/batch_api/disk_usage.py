@@ -5,6 +5,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+Inode = tuple[int, int]
+"""Device and number of an inode: folders of files and of batches may be on several file systems."""
+
 
 @dataclass(slots=True)
 class _Content:
@@ -28,12 +31,12 @@ class DiskUsage:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._lock = threading.RLock()
-        self._contents: dict[int | str, _Content] = {}
-        self._keys: dict[str, int | str] = {}
+        self._contents: dict[Inode | str, _Content] = {}
+        self._keys: dict[str, Inode | str] = {}
         self._bytes: Counter[str] = Counter()
 
-    def set(self, name: str, tenant: str, num_bytes: int, inode: int = 0) -> None:
-        """Count what has this name; `inode` is that of its content, 0 where no other name has the same content."""
+    def set(self, name: str, tenant: str, num_bytes: int, inode: Inode | None = None) -> None:
+        """Count what has this name; `inode` is that of its content, None where no other name has the same content."""
         with self._lock:
             self._remove(name)
             key = inode or name

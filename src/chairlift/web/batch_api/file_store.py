@@ -179,7 +179,8 @@ class FileStore:
     def _keep(self, file: StoredFile) -> None:
         self._files[file.id] = file
         self._num_files[file.tenant] += 1
-        self._usage.set(file.id, file.tenant, file.num_bytes, self.path(file).stat().st_ino)
+        status = self.path(file).stat()
+        self._usage.set(file.id, file.tenant, file.num_bytes, (status.st_dev, status.st_ino))
 
     def _forget(self, file_id: str) -> None:
         if (file := self._files.pop(file_id, None)) is not None:

@@ -29,6 +29,9 @@ class BatchStatus(StrEnum):
         return self in (BatchStatus.COMPLETED, BatchStatus.EXPIRED, BatchStatus.FAILED, BatchStatus.CANCELLED)
 
 
+MAX_ERROR_CHARS = 300
+"""Longest message of an error: a message may have a client's name of a model, and a batch many errors."""
+
 TIMES = (
     "in_progress_at", "finalizing_at", "completed_at", "failed_at", "expired_at", "cancelling_at", "cancelled_at"
 )  # fmt: skip
@@ -54,7 +57,8 @@ class StoredBatch:
         total, completed, failed: number of its requests, of responses, and of those that are errors.
         output_file_id, error_file_id: ids of its outputs; None for none.
         number: its place in the order of creation.
-        models: each model that its requests name, "" for none -> the served model that it meant when the batch began.
+        models: each model that its requests name, "" for none -> the served model that it meant when the batch began;
+            empty once the batch has ended.
         fingerprint: of that model, "" where the service has several.
         storage_problem: why its outputs cannot be written now; "" while they can.
         model_problem: why its requests cannot be sent now; "" while they can.
@@ -87,9 +91,13 @@ class StoredBatch:
         """Come to a state at a time."""
         self.status = status
         self.times[f"{status}_at"] = int(now)
+        if status.is_final:
+            self.models = {}  # ended batches are kept, and nothing needs them
 
     def add_error(self, code: str, message: str, line: int | None = None) -> None:
-        """Note why the batch fails."""
+        """Note why the batch fails; a long message is cut."""
+        if len(message) > MAX_ERROR_CHARS:
+            message = f"{message[: MAX_ERROR_CHARS - 3]}..."
         self.errors.append(_error(code, message, line))
 
     def to_object(self) -> dict[str, Any]:
@@ -123,7 +131,10 @@ class StoredBatch:
                 kept[each.name] = _checked(each.name, values[each.name])
             elif each.default is MISSING and each.default_factory is MISSING:
                 raise ValueError(f"{each.name} is missing")
-        return cls(**kept)
+        batch = cls(**kept)
+        if batch.status.is_final:  # an earlier version has kept them
+            batch.models = {}
+        return batch
 
 
 def _checked(name: str, value: Any) -> Any:

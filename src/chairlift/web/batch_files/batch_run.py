@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,6 +20,9 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
 
 READ_LINES, READ_BYTES = 64, 1_000_000
 """Lines of a batch file that a thread reads at once, at most, and the bytes of their bodies, about."""
+
+SKIPPED_LINES = 1000
+"""Lines with a response that a thread skips at once, at most: other files are read between two pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +119,12 @@ async def run_batch_file(
     max_retries: int, on_progress: Callable[[BatchProgress], None] = lambda progress: None,
     slot: Callable[[], AbstractAsyncContextManager[BatchAttempt]] = unlimited_slot,
     refused_statuses: Collection[int] = REFUSED_STATUSES,
-    on_write_error: Callable[[OSError], Awaitable[None]] | None = None,
+    on_write_error: Callable[[OSError], Awaitable[None]] | None = None, executor: Executor | None = None,
 ) -> BatchProgress:  # fmt: skip
     """Run the requests without a response; returns when each has one.
 
     Args:
-        lines: all requests of the file, no name twice, read by a thread when they are sent.
+        lines: all requests of the file, no name twice, read by a thread a few at a time, before they are sent.
         num_lines: their number.
         journal: keeps the responses.
         send: sends a request.
@@ -130,13 +134,14 @@ async def run_batch_file(
         slot: returns a context that is entered before each attempt and left after its response, so that no pause
             between two attempts keeps a place.
         refused_statuses: statuses that end the run.
+        executor: its threads read the lines; by default those of the loop.
         on_write_error: awaited when a response cannot be written, which is then tried again; by default the run ends.
 
     Raises OSError when a response cannot be written, and ConfigError when the server refuses the key; the open
     requests are cancelled, and a later run sends them.
     """
     progress = BatchProgress(total=num_lines, done=len(journal.done), failed=journal.num_errors)
-    waiting = _LineReader(line for line in lines if line.custom_id not in journal.done)
+    waiting = _LineReader(iter(lines), journal.done, executor)
     num_waiting = num_lines - progress.done
 
     async def work() -> None:
@@ -177,12 +182,12 @@ async def _send_until_answered(
     lines: "_LineReader", send: Sender, slot: Callable[[], AbstractAsyncContextManager[BatchAttempt]], max_retries: int
 ) -> tuple[BatchLine, BatchResponse] | None:
     """Send the next request until its response is final; returns both, None where no request is left."""
-    line: BatchLine | None = None
+    if (line := await lines.read()) is None:  # before the slot, which would be empty meanwhile
+        return None
     pause, num_retries, num_attempts = FIRST_PAUSE_SECONDS, 0, 0
     while True:
         async with slot() as attempt:
-            if line is None and (line := await lines.read()) is None:
-                return None
+            lines.begin(line)
             response = await send(line)
             num_attempts += 1
             is_busy = attempt.is_busy(response, num_attempts)
@@ -218,27 +223,50 @@ class _LimitedAttempt:
 
 
 class _LineReader:
-    """Reads requests in a thread, some at a time: parsing those that have a response would stop the event loop."""
+    """Reads the requests without a response in threads, a bounded piece at a time.
 
-    def __init__(self, lines: Iterator[BatchLine]) -> None:
-        self._lines, self._lock = lines, asyncio.Lock()
+    Those that are read and not sent yet have about twice READ_BYTES, or are two lines.
+    """
+
+    def __init__(self, lines: Iterator[BatchLine], done: CustomIds, executor: Executor | None) -> None:
+        self._lines, self._done, self._executor = lines, done, executor
+        self._lock, self._has_begun = asyncio.Lock(), asyncio.Event()
         self._next: deque[BatchLine] = deque()
+        self._waiting: dict[int, int] = {}  # number of a line that waits for its slot -> bytes of its body
+        self._is_at_end = False
 
     async def read(self) -> BatchLine | None:
-        """Return the next request, None at the end. Raises OSError."""
+        """Return the next request once the memory has room for it, None at the end. Raises OSError."""
         async with self._lock:
+            while sum(self._waiting.values()) >= READ_BYTES:
+                self._has_begun.clear()
+                await self._has_begun.wait()
+            while not self._next and not self._is_at_end:
+                some = await asyncio.get_running_loop().run_in_executor(self._executor, self._read_some)
+                self._next.extend(some)
             if not self._next:
-                self._next.extend(await asyncio.to_thread(self._read_some))
-            return self._next.popleft() if self._next else None
+                return None
+            line = self._next.popleft()
+            self._waiting[line.number] = len(line.body)
+            return line
+
+    def begin(self, line: BatchLine) -> None:
+        """Note that a request is sent; may be called more than once for one."""
+        self._waiting.pop(line.number, None)
+        self._has_begun.set()
 
     def _read_some(self) -> list[BatchLine]:
         some: list[BatchLine] = []
-        num_bytes = 0
+        num_bytes = num_skipped = 0
         for line in self._lines:
-            some.append(line)
             num_bytes += len(line.body)
-            if len(some) == READ_LINES or num_bytes >= READ_BYTES:
-                break
+            if line.custom_id in self._done:
+                num_skipped += 1
+            else:
+                some.append(line)
+            if len(some) == READ_LINES or num_skipped == SKIPPED_LINES or num_bytes >= READ_BYTES:
+                return some
+        self._is_at_end = True
         return some
 
 
