@@ -14,6 +14,7 @@ from policy_scenarios.latency_and_memory_scenarios import (
     small_pool,
 )
 from policy_scenarios.scenario_loads import LARGE_GPU, at_once
+from support_shares import FULL
 
 
 def in_full(name: str) -> Any:
@@ -61,4 +62,5 @@ def test_a_paged_cache_holds_at_least_five_times_as_many_requests_as_a_prealloca
     numbers = paged_against_preallocated(1024, requests=400)
     assert numbers["preallocated_peak"] == 16
     assert numbers["peak_ratio"] >= 5 and numbers["mean_ratio"] >= 5
-    assert paged_against_preallocated(2048, requests=300)["mean_ratio"] > numbers["mean_ratio"]
+    if FULL:
+        assert paged_against_preallocated(2048, requests=300)["mean_ratio"] > numbers["mean_ratio"]

@@ -201,4 +201,4 @@ class CacheAgainstAModel(RuleBasedStateMachine):
 
 
 TestCacheAgainstAModel = CacheAgainstAModel.TestCase
-TestCacheAgainstAModel.settings = settings(max_examples=2000 if FULL else 100, stateful_step_count=40)
+TestCacheAgainstAModel.settings = settings(max_examples=2000 if FULL else 60, stateful_step_count=40)

@@ -105,4 +105,4 @@ class PoolAgainstAModel(RuleBasedStateMachine):
 
 
 TestPoolAgainstAModel = PoolAgainstAModel.TestCase
-TestPoolAgainstAModel.settings = settings(max_examples=1000 if FULL else 60, stateful_step_count=50)
+TestPoolAgainstAModel.settings = settings(max_examples=1000 if FULL else 40, stateful_step_count=50)

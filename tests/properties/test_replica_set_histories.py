@@ -20,7 +20,7 @@ from chairlift.router.replicas.reservation import Reservation
 from support_replica_set import SeededPolicy, TransitionLog, probed, url
 from support_shares import FULL
 
-NUM_HISTORIES, NUM_PARTS, NUM_STEPS = 10_000 if FULL else 300, 2, 120
+NUM_HISTORIES, NUM_PARTS, NUM_STEPS = 10_000 if FULL else 150, 2, 120
 MODELS = ("m", "n")
 
 

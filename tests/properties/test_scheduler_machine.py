@@ -165,4 +165,4 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(max_examples=1500 if FULL else 50, stateful_step_count=50)
+TestSchedulerMachine.settings = settings(max_examples=1500 if FULL else 30, stateful_step_count=50)

@@ -27,7 +27,7 @@ from support_schemas import KEYWORDS, keywords_of, schemas
 from support_shares import FULL
 
 NUM_SCHEMAS = 500
-NUM_TESTED = NUM_SCHEMAS if FULL else 32
+NUM_TESTED = NUM_SCHEMAS if FULL else 16
 MIN_PER_KEYWORD = 40
 BATCH = 32
 TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII | re.I)

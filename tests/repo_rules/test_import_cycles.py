@@ -14,7 +14,7 @@ def type_checking_imports(tree: ast.Module) -> set[str]:
     return {
         name
         for node in statements(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for name, _ in imported(node)
     }
 

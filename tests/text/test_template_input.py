@@ -279,6 +279,7 @@ def random_conversation(dice: random.Random) -> Iterator[tuple[dict[str, Any], l
                 yield {"role": role, "content": f"zq{number}x"}, [f"zq{number}x"]
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_of_a_conversation_is_lost_in_templates_of_well_known_models(name: str) -> None:
     for seed in range(60):

@@ -52,7 +52,7 @@ def combinations(*factors: Iterable[Any], count: int) -> list[tuple[Any, ...]]:
     return [(backend, *values) for backend in EVERY for values in (few if backend in FEW else every)]
 
 
-@pytest.mark.share(14)
+@pytest.mark.share(10)
 @pytest.mark.parametrize(
     ("backend", "name", "block_size", "window"),
     combinations(BATCHES, [1, 16, 32, 37, 64], [None, 1, 20, 64], count=8),
@@ -93,7 +93,7 @@ def test_soft_cap_and_sinks(backend: str, name: str, window: int | None, sinks: 
     check(backend, case, AttentionSpec(0, 0.25, window, softcap, logits), 16, widest(backend))
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.parametrize("backend", EVERY)
 def test_padding_is_neither_written_nor_attended(backend: str, name: str) -> None:
@@ -101,7 +101,7 @@ def test_padding_is_neither_written_nor_attended(backend: str, name: str) -> Non
     check(backend, case, AttentionSpec(0, 0.25), 16, widest(backend))
 
 
-@pytest.mark.share(12)
+@pytest.mark.share(8)
 @pytest.mark.parametrize("softcap", [None, 5.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("backend", EVERY)

@@ -47,7 +47,7 @@ def test_random_bits_are_those_of_uniforms() -> None:
     assert (bits.numpy() * 2.0**-53 == case.numbers).all()
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("vocab_size", "levels"), [(50, 0), (300, 2), (300, 0)])
 def test_tokens_are_those_of_truncated_sampling(vocab_size: int, levels: int, dtype: torch.dtype) -> None:
