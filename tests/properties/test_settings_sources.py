@@ -18,6 +18,7 @@ from chairlift.cli.settings.resolve_settings import resolve_group
 from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.settings import ENGINE, LOGGING, SAMPLING, SERVER
 from chairlift.cli.shared_arguments import add_model, add_settings
+from support_shares import FULL
 
 ALL = (*SERVER, *ENGINE, *SAMPLING, *LOGGING)
 TEXT_VALUES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x85"), min_size=1, max_size=12)
@@ -130,7 +131,7 @@ def test_an_assignment_means_the_same_wherever_it_stands(assignment: Assignment)
     assert from_file(kebab_case) == by_flags
 
 
-@settings(deadline=None)
+@settings(max_examples=100 if FULL else 40, deadline=None)
 @given(ASSIGNMENTS, st.data())
 def test_it_does_not_matter_how_it_is_spread(assignment: Assignment, data: st.DataObject) -> None:
     """Each setting has its value in one source, and possibly other values in sources of lower priority."""

@@ -15,6 +15,7 @@ from chairlift.core.errors import InvalidRequest, ModelError
 from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.chat_template import ChatTemplate, RenderOptions, checked_messages, checked_tools
 from chairlift.text.tokenizer import ChatPrompt
+from support_shares import FULL
 from support_text import STYLES, build_tokenizer, save_tokenizer, tokenizer_folder, tokenizer_of
 
 CHATML = """
@@ -129,7 +130,7 @@ def test_prompts_and_ids_equal_those_of_transformers(style: str, tmp_path: Path)
     template, reference = load_both(style, tmp_path)
 
     @given(st.lists(contents, min_size=1, max_size=5), st.booleans(), st.booleans())
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60 if FULL else 25, deadline=None)
     def check(texts: list[str], system: bool, generate: bool) -> None:
         chat = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
         if system and style in ("qwen", "llama3"):
@@ -182,7 +183,7 @@ def test_special_tokens_in_messages_stay_text_and_the_templates_own_stay_special
 @pytest.mark.share(1)
 @pytest.mark.parametrize("style", STYLES)
 @given(draw=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if FULL else 25, deadline=None)
 def test_no_message_makes_a_special_token(style: str, draw: st.DataObject) -> None:
     tokenizer = tokenizer_of(style)
     template = make_template(TEMPLATES[style], style)
