@@ -6,6 +6,7 @@ from chairlift.core.validation import boolean, invalid_param
 from chairlift.protocol.anthropic.client_tools import client_tool
 from chairlift.protocol.field_check import format_short
 from chairlift.protocol.left_out_types import LeftOutTypes
+from chairlift.protocol.plain_choice import ANY, AUTO, NAMED_TOOL, NONE, SINGLE, plain_choice
 from chairlift.protocol.request_schemas import MAX_TOOLS
 from chairlift.protocol.translation.base import Json
 
@@ -14,7 +15,7 @@ TOOL_MEMBERS = {".function.parameters": ".input_schema", ".function": ""}
 
 CUSTOM = "custom"
 _READ = frozenset({"type", "name", "description", "input_schema", "strict", "cache_control"})
-_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+_WORDS = (AUTO, ANY, NONE)
 
 
 class ChatTools(NamedTuple):
@@ -82,15 +83,15 @@ def chat_tool_choice(choice: Any) -> Json:
         return {}
     if not isinstance(choice, dict):
         raise invalid_param("tool_choice", f"must be an object, got {format_short(choice)}")
-    kind, is_single = choice.get("type"), choice.get("disable_parallel_tool_use")
-    if kind == "tool":
+    kind, is_single = choice.get("type"), choice.get(SINGLE)
+    if kind == NAMED_TOOL:
         if not isinstance(name := choice.get("name"), str):
             raise invalid_param("tool_choice.name", f"must be a string, got {format_short(name)}")
         fields: Json = {"tool_choice": {"type": "function", "function": {"name": name}}}
-    elif isinstance(kind, str) and kind in _CHOICES:
-        fields = {"tool_choice": _CHOICES[kind]}
+    elif kind in _WORDS:
+        fields = {"tool_choice": plain_choice(choice)}
     else:
         raise invalid_param("tool_choice.type", f"must be auto, any, tool or none, got {format_short(kind)}")
     if is_single is not None:
-        fields["parallel_tool_calls"] = not boolean("tool_choice.disable_parallel_tool_use", is_single)
+        fields["parallel_tool_calls"] = not boolean(f"tool_choice.{SINGLE}", is_single)
     return fields

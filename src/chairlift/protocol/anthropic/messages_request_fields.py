@@ -12,7 +12,7 @@ COUNT_PATH = "/v1/messages/count_tokens"
 THINKING_TYPES = ("enabled", "disabled", "adaptive")
 DISPLAYS = ("summarized", "omitted")
 """Displays of thinking that have an effect; clients send others, whose thinking is shown, too."""
-EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
 """Effort of Anthropic's API -> reasoning_effort of chat completions."""
 
 SAME_FIELDS = (

@@ -128,13 +128,13 @@ def _response_format(value: Any, name: str) -> Json:
 
 def _effort(thinking: Any, effort: Any, ignored: list[str]) -> tuple[str, str]:
     """Return the field that decides how much to reason, and reasoning_effort; "" leaves it to the chat template."""
-    if effort is not None and (not isinstance(effort, str) or effort not in EFFORTS):
+    if effort is not None and effort not in EFFORTS:
         raise invalid_param("output_config.effort", f"must be one of {', '.join(EFFORTS)}, got {format_short(effort)}")
     kind = None if thinking is None else _thinking_type(thinking, ignored)
     if kind == "disabled":
         return "thinking", "none"
     if effort is not None:
-        return "output_config.effort", EFFORTS[effort]
+        return "output_config.effort", effort
     return "thinking", "" if kind is None else THINKING_EFFORT
 
 

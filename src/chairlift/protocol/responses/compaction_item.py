@@ -51,14 +51,13 @@ def kept_items(items: list[Json]) -> list[Json]:
 
     That is messages, calls without a result, and the tools for the rest of the conversation.
     """
-    calls = {*open_calls(items)}
-    return [
-        item
-        if index in calls or is_kept(item)
-        else {"type": ADDITIONAL_TOOLS, "role": "developer", "tools": item.get("tools")}
-        for index, item in enumerate(items)
-        if index in calls or is_kept(item) or item.get("type") in TOOL_ITEMS
-    ]
+    calls, kept = {*open_calls(items)}, list[Json]()
+    for index, item in enumerate(items):
+        if index in calls or is_kept(item):
+            kept.append(item)
+        elif item.get("type") in TOOL_ITEMS:
+            kept.append({"type": ADDITIONAL_TOOLS, "role": "developer", "tools": item.get("tools")})
+    return kept
 
 
 def num_compacted(items: Sequence[Any]) -> int:

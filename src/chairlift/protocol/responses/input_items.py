@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from chairlift.core.validation import invalid_param
-from chairlift.protocol.field_check import format_short, string_member
+from chairlift.protocol.field_check import call_arguments, format_short, string_member
 from chairlift.protocol.left_out_types import LeftOutTypes, unread_members
 from chairlift.protocol.request_fields import MAX_MESSAGES
 from chairlift.protocol.responses.compaction_item import is_kept, num_compacted, open_calls, summary_of
@@ -87,8 +87,7 @@ class MessageList:
                 self._add_role_message(item, at)
             case "function_call":
                 name = self._chat_name(string_member(item, "name", at), item.get("namespace"))
-                if not isinstance(arguments := item.get("arguments"), str | dict | None):
-                    raise invalid_param(f"{at}.arguments", f"must be a string, got {format_short(arguments)}")
+                arguments = call_arguments(item.get("arguments"), f"{at}.arguments")
                 self._add_call(item, at, "function", {"name": name, "arguments": arguments})
                 if isinstance(arguments, dict):
                     self.paths[f"{self._last_call()}.function.arguments"] = f"{at}.arguments"

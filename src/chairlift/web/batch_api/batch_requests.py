@@ -108,11 +108,11 @@ class BatchRequests:
         has become shorter since the batch was accepted.
         """
         try:
-            num_requests, names = batch.total, dict[str, int]()
+            names: Mapping[str, int] = {}
             if batch.status is BatchStatus.VALIDATING:
                 check = await self._check(batch)
                 _note_problems(batch, check)
-                num_requests, names = check.num_requests, dict(check.models)
+                num_requests, names = check.num_requests, check.models
             else:
                 num_requests = batch.total = batch.total or (await self._check(batch)).num_requests
                 if await self.has_all_responses(batch):
