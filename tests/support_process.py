@@ -30,8 +30,11 @@ TIMEOUT_SECONDS = 60.0
 
 FAST_LIVENESS = LivenessConfig(heartbeat_timeout=2.0, stop_timeout=6.0, first_backoff=0.05)
 
-HANG, DIE, EXIT, PRINT = 250, 251, 252, 253
-"""Prompt tokens at which the runner of `faulty` sleeps for an hour, raises EngineDead, exits the process or prints."""
+HOLD_LOCK, HANG, DIE, EXIT, PRINT = 249, 250, 251, 252, 253
+"""Prompt tokens at which the runner of `faulty` computes for HOLD_SECONDS and no other thread of Python can run, sleeps
+for an hour, raises EngineDead, exits the process or prints."""
+
+HOLD_SECONDS = 1.5
 
 
 def fake_spec(config: FakeConfig | None = None) -> RunnerSpec:
@@ -48,6 +51,10 @@ def faulty(payload: bytes) -> FakeRunner:
         if stage != "launch":
             return
         ids = [token for new in plan.new_sequences for token in new.token_ids[: -new.num_output_tokens or None]]
+        if HOLD_LOCK in ids:
+            end = time.monotonic() + HOLD_SECONDS
+            while time.monotonic() < end:
+                sum(range(2**25))
         if HANG in ids:
             time.sleep(3600)
         if DIE in ids:

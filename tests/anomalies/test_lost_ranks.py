@@ -95,7 +95,7 @@ def test_a_rank_that_is_killed_while_the_ranks_connect(monkeypatch: pytest.Monke
         check()
 
     monkeypatch.setattr(runner._group, "check", kill_later)
-    assert "rank 1 of 2 is lost" in str(error := start_error(runner)) and "was killed by SIGKILL" in str(error)
+    assert "rank 1 of 2 is lost" in str(error := start_error(runner)) and "was killed" in str(error)
 
 
 def test_a_rank_that_is_stopped_while_the_ranks_connect(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_a_rank_that_is_killed_in_the_warm_up(monkeypatch: pytest.MonkeyPatch) -
         warmup(own)
 
     monkeypatch.setattr(TorchRunner, "warmup", kill_first)
-    with pytest.raises(EngineDead, match=f"rank 1 of 2 is lost.*process {pid} was killed by SIGKILL"):
+    with pytest.raises(EngineDead, match=f"rank 1 of 2 is lost.*process {pid} was killed"):
         runner.warmup()
     runner.stop()
 
@@ -205,7 +205,7 @@ def test_the_killed_one_of_three_ranks_is_blamed(number: int, tmp_path: Path) ->
     with LLM(str(folder), tensor_parallel_size=3, overlap=number % 2 == 0, max_model_len=1000, **OPTIONS) as llm:
         last = max(rank_pids(os.getpid()), key=lambda pid: (started_at(pid), pid))
         error = fail_in_step(llm, lambda: os.kill(last, signal.SIGKILL))
-    assert f"rank 2 of 3 is lost, and the engine with it: process {last} was killed by SIGKILL" in error
+    assert f"rank 2 of 3 is lost, and the engine with it: process {last} was killed" in error
 
 
 def started_at(pid: int) -> int:

@@ -15,6 +15,7 @@ from chairlift import LLM, AsyncLLM, SamplingParams, demo
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError, UnsupportedArchitecture
 from chairlift.engine.client.process import ProcessClient
 from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.llm.build import model_folder, prepare, validate_options
 from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
 from chairlift.llm.model_inspection import inspect_model
@@ -342,7 +343,7 @@ def test_a_model_that_is_not_there_or_not_ours_is_one_sentence(tmp_path: Path) -
 
 
 def test_every_option_belongs_to_a_part() -> None:
-    parts = {spec.name for kind in (SchedulerConfig, RunnerConfig) for spec in fields(kind)}
+    parts = {spec.name for kind in (SchedulerConfig, RunnerConfig, LivenessConfig) for spec in fields(kind)}
     assert set(Options.__annotations__) - parts == {
         "enable_prefix_caching", "engine_mode", "revision", "profile", "chat_template", "default_chat_template_kwargs",
         "reasoning_parser",
@@ -355,6 +356,7 @@ def test_every_option_belongs_to_a_part() -> None:
     ({"scheduling_polcy": "fifo"}, "did you mean 'scheduling_policy'"),
     ({"engine_mode": "thread"}, "unknown engine_mode"),
     ({"safety_margin": 0.5}, "needs batching_policy"), ({"overlap": 3}, "overlap"),
+    ({"heartbeat_timeout": 0}, "heartbeat_timeout must be"), ({"step_timeout": -1.0}, "step_timeout must be"),
 ])  # fmt: skip
 def test_options_that_no_model_could_be_run_with_need_no_model_to_be_refused(
     options: Any, expected_message: str

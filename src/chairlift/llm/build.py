@@ -15,6 +15,7 @@ from chairlift.engine.client.base import EngineClient
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig, with_auto_length
 from chairlift.engine.engine_loop import EngineLoop
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.scheduler.batching_policy import make_batching_policy
 from chairlift.engine.scheduler.waiting_queue.base import check_policy
@@ -56,6 +57,7 @@ class PreparedService:
         scheduler: the engine's part of the options.
         caching: whether requests share equal prefixes.
         engine_mode: "inline" or "process".
+        watch: when the engine counts as failed.
         profile: path of the step trace, "" for none.
         tokenizer: None when the model folder has none.
         chat_template: None with the tokenizer.
@@ -69,6 +71,7 @@ class PreparedService:
     scheduler: SchedulerConfig
     caching: bool
     engine_mode: str
+    watch: LivenessConfig
     profile: str
     tokenizer: Tokenizer | None
     chat_template: ChatTemplate | None
@@ -141,7 +144,8 @@ def prepare(
         tokenizer, chat = _text(folder, values)
         return PreparedService(
             model=DEMO if model is None else str(model), spec=spec, scheduler=scheduler,
-            caching=values.get("enable_prefix_caching", True), engine_mode=kind, profile=values.get("profile") or "",
+            caching=values.get("enable_prefix_caching", True), engine_mode=kind,
+            watch=LivenessConfig(**_options_for(values, LivenessConfig)), profile=values.get("profile") or "",
             tokenizer=tokenizer, chat_template=chat, defaults=_defaults(folder, tokenizer, runner.model_impl),
             seeds=random.SystemRandom() if seed is None else random.Random(seed), launched=launched,
         )  # fmt: skip
@@ -159,6 +163,7 @@ def validate_options(options: Options) -> SchedulerConfig:
     scheduler = SchedulerConfig(**_options_for(with_auto_length(values), SchedulerConfig))
     check_policy(scheduler.scheduling_policy)
     make_batching_policy(scheduler)
+    LivenessConfig(**_options_for(values, LivenessConfig))
     return scheduler
 
 
@@ -293,7 +298,7 @@ def _defaults(folder: Path | None, tokenizer: Tokenizer | None, model_impl: str)
 
 def _inline(prepared: PreparedService) -> EngineClient:
     loop = EngineLoop(prepared.spec.build(), prepared.scheduler, enable_prefix_caching=prepared.caching)
-    return InlineClient(loop, prepared.vocabulary())
+    return InlineClient(loop, prepared.vocabulary(), prepared.watch)
 
 
 def _process(prepared: PreparedService) -> EngineClient:
@@ -301,7 +306,7 @@ def _process(prepared: PreparedService) -> EngineClient:
 
     return start_engine_process(
         prepared.spec, prepared.scheduler, enable_prefix_caching=prepared.caching, vocabulary=prepared.vocabulary(),
-        launched=prepared.launched,
+        watch=prepared.watch, launched=prepared.launched,
     )  # fmt: skip
 
 

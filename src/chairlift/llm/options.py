@@ -53,6 +53,9 @@ class Options(TypedDict, total=False):
         profile: a file for a trace of the steps, for Perfetto.
         logits_processor_factories: name -> "package.module:factory" that requests may choose (custom_processors.py).
         engine_mode: "inline" runs the engine in a thread, "process" in its own process.
+        heartbeat_timeout: seconds without message or activity after which an engine process is replaced.
+        step_timeout: seconds of a step after which an engine process is replaced; the time in which other programs
+            keep the step from running does not count.
     """
 
     dtype: str
@@ -96,3 +99,5 @@ class Options(TypedDict, total=False):
     profile: str | None
     logits_processor_factories: dict[str, str]
     engine_mode: Literal["inline", "process"]
+    heartbeat_timeout: float
+    step_timeout: float

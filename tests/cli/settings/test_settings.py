@@ -11,6 +11,7 @@ from chairlift.cli.settings.settings import ENGINE, GROUPS, SAMPLING, SERVER
 from chairlift.cli.settings.value_parsers import boolean
 from chairlift.core.sampling_params import SAMPLING_FIELDS, SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.llm.options import Options
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.server.config import ServerConfig
@@ -33,7 +34,7 @@ def test_every_sampling_parameter_and_every_engine_option_has_a_setting() -> Non
 
 def test_the_displayed_defaults_are_the_real_ones() -> None:
     real: dict[str, Any] = {"engine_mode": "inline", "reasoning_parser": AUTO}
-    for config_type in (CacheConfig, SchedulerConfig, RunnerConfig, SamplingParams):
+    for config_type in (CacheConfig, SchedulerConfig, LivenessConfig, RunnerConfig, SamplingParams):
         real.update({spec.name: spec.default for spec in fields(config_type)})
     displayed = {
         name: setting.default for name, setting in ALL.items() if setting.default != "" and name != "max_tokens"

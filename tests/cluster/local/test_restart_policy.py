@@ -9,9 +9,9 @@ from chairlift.cluster.local.local_config import LocalConfig
 from chairlift.cluster.local.process_record import ProcessRecord, RecordState
 from chairlift.cluster.local.restart_policy import (
     RestartPlan,
-    describe_end,
     describe_restart,
     elapsed,
+    end_reason,
     failures_after,
     holds_place,
     is_crash_loop,
@@ -78,10 +78,18 @@ def test_a_clock_that_was_set_back_gives_no_negative_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "text"), [(None, "unknown"), (0, "exit code 0"), (3, "exit code 3"), (-9, "SIGKILL"), (-99, "signal 99")]
+    ("code", "text"),
+    [
+        (None, "unknown"),
+        (0, "exit code 0"),
+        (3, "exit code 3"),
+        (-9, "it was killed, probably for lack of memory"),
+        (-99, "signal 99"),
+    ],
 )
 def test_the_end_is_described(code: int | None, text: str) -> None:
-    assert text in describe_end(code)
+    assert text in end_reason(replace(FAILED, exit_code=code))
+    assert end_reason(replace(FAILED, exit_code=code, note="a note")) == "a note"
 
 
 def test_the_reason_says_what_happened_what_comes_and_the_last_lines() -> None:

@@ -33,13 +33,16 @@ from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens
 from chairlift.engine.step_stats import StepStats
 from support_process import (
     FAST_LIVENESS,
+    HOLD_LOCK,
     RecordingSink,
     can_generate,
     engine,
     fake_spec,
+    faulty,
     make_request,
     pid_of,
     socket_of,
+    spec_of,
     wait_until,
 )
 
@@ -318,6 +321,14 @@ def test_a_step_longer_than_the_heartbeat_timeout_is_no_hang() -> None:
     with engine(fake_spec(FakeConfig(seconds_per_step=2.0)), watch=watch) as client:
         pid, sink = pid_of(client), RecordingSink()
         client.submit(make_request("a", max_tokens=1), sink)
+        assert sink.end("a").finish_reason is FinishReason.LENGTH
+        assert client.restarts == 0 and pid_of(client) == pid
+
+
+def test_a_step_that_works_and_holds_the_lock_of_python_is_no_silence() -> None:
+    with engine(spec_of(faulty), watch=LivenessConfig(heartbeat_timeout=0.5)) as client:
+        pid, sink = pid_of(client), RecordingSink()
+        client.submit(make_request("a", (HOLD_LOCK,), max_tokens=1), sink)
         assert sink.end("a").finish_reason is FinishReason.LENGTH
         assert client.restarts == 0 and pid_of(client) == pid
 

@@ -78,7 +78,7 @@ def test_it_sends_hello_and_receives_messages(
     context: "zmq.Context[zmq.Socket[bytes]]", address: str, wakeup: WakeupQueue[int]
 ) -> None:
     engine, connection = Engine(context, address), EngineConnection(context, address, wakeup.fileno(), LONG, None)
-    assert engine.receive() == Hello(PROTOCOL, 120.0, 600.0) and not connection.ready
+    assert engine.receive() == Hello(PROTOCOL, 1.0, 600.0) and not connection.ready
     engine.send(b"\xc1 no message")
     engine.send(EngineHeartbeat(replace(READY, steps=9)))
     engine.send(UnknownClient())

@@ -1,4 +1,4 @@
-"""SilenceTimer, OperationTimer: only waking time counts; LivenessConfig: values out of range are errors."""
+"""SilenceTimer, OperationTimer: only waking, undelayed time counts; LivenessConfig: values out of range are errors."""
 
 import pytest
 
@@ -21,12 +21,24 @@ def test_a_listener_that_slept_counts_no_silence() -> None:
 
 
 def test_an_age_is_that_of_the_latest_thing_and_zero_between_two() -> None:
-    age = OperationTimer(interval=1.0)
+    age = OperationTimer(1.0, lambda: 7.0)
     assert age.elapsed(None, 5.0) == 0.0
     assert [age.elapsed(10.0, now) for now in (9.5, 10.5, 12.0)] == [0.0, 0.5, 2.0]
     assert age.elapsed(None, 12.5) == 0.0
     assert age.elapsed(12.6, 13.0) == pytest.approx(0.4)
     assert age.elapsed(12.6, 3600.0) == pytest.approx(2.4), "the process slept"
+
+
+def test_delays_by_other_programs_are_no_part_of_an_age() -> None:
+    delays = iter([5.0, 6.5, 6.5, 100.0])
+    age = OperationTimer(1.0, lambda: next(delays))
+    assert [age.elapsed(10.0, now) for now in (10.0, 12.0, 14.0)] == [0.0, 0.5, 2.5]
+    assert age.elapsed(10.0, 15.0) == 0.0, "a delay is rounded up by the kernel, an age is never negative"
+
+
+def test_both_sides_send_a_heartbeat_a_second_at_least() -> None:
+    assert LivenessConfig().interval == LivenessConfig(heartbeat_timeout=600).interval == 1.0
+    assert LivenessConfig(heartbeat_timeout=0.5).interval == 0.1
 
 
 @for_each("name", ["heartbeat_timeout", "step_timeout", "stop_timeout", "restart_period"])

@@ -47,7 +47,10 @@ def test_reports_arrive_and_the_process_ends_with_its_pipe(
     process.send(b"too late")
 
 
-@pytest.mark.parametrize(("script", "kills", "how"), [(EXITS, False, "exit code 7"), (SLEEPS, True, "SIGKILL")])
+@pytest.mark.parametrize(
+    ("script", "kills", "how"),
+    [(EXITS, False, "exit code 7"), (SLEEPS, True, "was killed, probably for lack of memory; lower --max-memory")],
+)
 def test_the_way_in_which_a_process_ends_is_reported(
     script: str, kills: bool, how: str, reports: "SimpleQueue[tuple[int, FromRank | str]]"
 ) -> None:

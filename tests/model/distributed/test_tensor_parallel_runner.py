@@ -165,7 +165,7 @@ def test_the_end_of_a_rank_ends_an_idle_engine_of_this_process() -> None:
         os.kill(pid, signal.SIGKILL)
         client = llm._service.client
         wait_until(lambda: client.state is ReplicaState.DEAD)
-        with pytest.raises(EngineDead, match=f"rank 1 of 2 is lost.*process {pid} was killed by SIGKILL"):
+        with pytest.raises(EngineDead, match=f"rank 1 of 2 is lost.*process {pid} was killed"):
             llm.generate(["abc"], GREEDY, use_tqdm=False)
     assert rank_pids(os.getpid()) == []
 
@@ -187,7 +187,7 @@ def test_an_engine_process_restarts_after_the_end_of_a_rank_and_no_rank_outlives
         sink.wait(lambda: "long" in sink.tokens)
         os.kill(rank, signal.SIGKILL)
         error = sink.end("long").error
-        assert isinstance(error, EngineDead) and f"process {rank} was killed by SIGKILL" in str(error)
+        assert isinstance(error, EngineDead) and f"process {rank} was killed" in str(error)
         wait_until(lambda: client.restarts == 1 and client.state is ReplicaState.READY)
         assert answer(client, "second", sink) == tokens
         (rank,) = rank_pids(pid_of(client))

@@ -135,6 +135,10 @@ ENGINE_SECTIONS: Sections = {
     "process": (
         Setting(name="engine_mode", needs_model=True, default="inline", metavar="MODE",
                 help="where the engine runs: inline (in a thread), process (in its own process)"),
+        Setting(name="heartbeat_timeout", needs_model=True, parse=number, metavar="SECONDS", default=30,
+                help="seconds without message or activity after which an engine process is replaced"),
+        Setting(name="step_timeout", needs_model=True, parse=number, metavar="SECONDS", default=120,
+                help="seconds of a step after which an engine process is replaced; waits for a processor do not count"),
         Setting(name="profile", needs_model=True, metavar="FILE",
                 help="write a trace of the engine's steps to FILE, for the Perfetto viewer"),
     ),

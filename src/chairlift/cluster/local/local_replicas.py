@@ -21,8 +21,8 @@ from chairlift.cluster.local.processes_and_sessions import REPLICA_VARIABLE, is_
 from chairlift.cluster.local.replica_logs import ReplicaLogs
 from chairlift.cluster.local.replica_process import reap, signal_process, spawn
 from chairlift.cluster.local.restart_policy import (
-    describe_end,
     elapsed,
+    end_reason,
     failures_after,
     holds_place,
     is_crash_loop,
@@ -326,7 +326,7 @@ class LocalReplicas:
 
     def _fail(self, record: ProcessRecord) -> None:
         self._note(replace(record, state=RecordState.FAILED))
-        log.warning("replica %s has failed: %s", record.replica_id, record.note or describe_end(record.exit_code))
+        log.warning("replica %s has failed: %s", record.replica_id, end_reason(record))
         if is_crash_loop(record, self._config):
             log.error("crash loop: replica %s is not restarted after %d starts in a row that ended without serving",
                       record.replica_id, failures_after(record))  # fmt: skip

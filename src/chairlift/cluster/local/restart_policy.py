@@ -4,12 +4,12 @@ A failed replica that no other one was started for holds a place: `scale` starts
 over, and none beside it. So a replica that cannot start does not start more often because `scale` is called often.
 """
 
-import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from chairlift.cluster.local.local_config import LocalConfig
 from chairlift.cluster.local.process_record import ProcessRecord, RecordState
+from chairlift.core.host.process_end import describe_end
 
 
 def failures_after(record: ProcessRecord) -> int:
@@ -69,22 +69,18 @@ def plan_restarts(
     return RestartPlan(restarts=tuple(due[:num_missing]), num_new=max(0, num_missing - len(waiting)))
 
 
-def describe_end(exit_code: int | None) -> str:
-    """Return how a process ended, for a message."""
-    if exit_code is None:
+def end_reason(record: ProcessRecord) -> str:
+    """Return how a replica's process ended, for a message."""
+    if record.note:
+        return record.note
+    if record.exit_code is None:
         return "it ended while another controller or none was there, so its exit code is unknown"
-    if exit_code >= 0:
-        return f"it ended by itself with exit code {exit_code}"
-    try:
-        name = signal.Signals(-exit_code).name
-    except ValueError:
-        name = "unknown"
-    return f"it was ended by signal {-exit_code} ({name})"
+    return f"it {describe_end(record.exit_code)}"
 
 
 def describe_restart(record: ProcessRecord, config: LocalConfig, now: float, last_lines: Sequence[str]) -> str:
     """Return why a replica is failed and what happens next."""
-    end = record.note or describe_end(record.exit_code)
+    end = end_reason(record)
     if record.is_replaced:
         next_step = "another replica was started for it, or none is wanted"
     elif is_crash_loop(record, config):

@@ -9,9 +9,10 @@ import time
 
 import zmq
 
+from chairlift.core.host.process_end import describe_end
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.engine.ipc.engine_process import EngineProcess
-from chairlift.engine.ipc.liveness_limits import LivenessConfig, SilenceTimer
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.ipc.messages import (
     ACK_WINDOW,
     PROTOCOL,
@@ -29,6 +30,7 @@ from chairlift.engine.ipc.messages import (
     decode_engine_message,
     encode,
 )
+from chairlift.engine.ipc.silent_engine_check import SilentEngineCheck
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ class EngineConnection:
         self._watch = watch
         self._process = process
         self._started_at = self._last_heartbeat_at = now = time.monotonic()
-        self._silence = SilenceTimer(watch.interval, now)
+        self._silence = SilentEngineCheck(watch, now, None if process is None else process.pid)
         self.ready = False
         self.load = LoadReport(state=ReplicaState.STARTING)
         self._warmup_age, self._last_warmup_at = 0.0, -math.inf
@@ -102,6 +104,10 @@ class EngineConnection:
         self._poller.poll(int(max(0.0, self._last_heartbeat_at + self._watch.interval - now) * 1000) + 1)
         return self._read()
 
+    def engine_started(self, pid: int) -> None:
+        """Note that the engine accepts requests, in process `pid`."""
+        self.ready, self._silence.pid = True, pid
+
     @property
     def warmup_seen_at(self) -> float:
         """Monotonic seconds of the last known moment of a warm-up: now, or long ago; from any thread."""
@@ -115,13 +121,9 @@ class EngineConnection:
     def failure_reason(self) -> str | None:
         """Return why the engine counts as failed, None while it is alive; call it after receive()."""
         if self._process is not None and (code := self._process.exit_code) is not None:
-            return f"the engine process ended with exit code {code}"
+            return f"the engine process {describe_end(code)}"
         now, watch = time.monotonic(), self._watch
-        silence = self._silence.elapsed(now)
-        limit = watch.heartbeat_timeout - watch.interval if self.ready else watch.start_heartbeat_timeout
-        if silence > limit:
-            return f"the engine process has been silent for {silence:.1f} s, the limit is {watch.heartbeat_timeout:g} s"
-        if reason := self.hang_reason:
+        if reason := self._silence.failure_reason(now, is_ready=self.ready) or self.hang_reason:
             return reason
         if not self.ready and now - self._started_at > watch.start_timeout:
             return f"the engine did not start within {watch.start_timeout:g} s"
@@ -148,7 +150,7 @@ class EngineConnection:
                 frame = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            self._silence.reset(time.monotonic())
+            self._silence.message_received(time.monotonic())
             try:
                 message = decode_engine_message(frame)
             except WireError as error:

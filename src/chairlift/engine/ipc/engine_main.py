@@ -28,6 +28,7 @@ import zmq
 
 from chairlift.core.cpu_affinity_and_priority import lower_priority, pin_process, thread_ids, usable_cpus
 from chairlift.core.errors import ConfigError, ModelError
+from chairlift.core.host.process_activity import RunQueueDelay
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.gc_tuning import tune_gc
@@ -78,7 +79,9 @@ class EngineProcessMain:
         self._socket.setsockopt(zmq.SNDHWM, MAX_UNREAD_MESSAGES)
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.bind(start.address)
-        self._server = EngineServer(self._send, self._commands.put, start.config, os.getpid())
+        self._server = EngineServer(
+            self._send, self._commands.put, start.config, os.getpid(), delay=RunQueueDelay().seconds
+        )
         self._engine: InlineClient | None = None
         self._poller = zmq.Poller()
         for source in (self._socket, self._commands.fileno(), spawner):

@@ -71,8 +71,10 @@ class EngineServer:
     """Serves clients while the engine starts, runs and stops, in one thread except for the sinks."""
 
     def __init__(
-        self, send: Send, post: Post, config: SchedulerConfig, pid: int, clock: Clock | None = None
+        self, send: Send, post: Post, config: SchedulerConfig, pid: int, clock: Clock | None = None,
+        delay: Callable[[], float] = lambda: 0.0,
     ) -> None:  # fmt: skip
+        """Create the server; `delay` returns the seconds that other programs have delayed this process so far."""
         self._clock = clock or SystemClock()
         self._output_interval = 0.0
         self._send = send
@@ -86,8 +88,8 @@ class EngineServer:
         self._step_queues: tuple[StepStatsQueue, ...] = ()
         self._load = LoadReport(state=ReplicaState.STARTING)
         self._is_load_pending = False
-        self._step_age = OperationTimer(IDLE_SECONDS)
-        self._warmup_age = OperationTimer(IDLE_SECONDS)
+        self._step_age = OperationTimer(IDLE_SECONDS, delay)
+        self._warmup_age = OperationTimer(IDLE_SECONDS, delay)
         self._calls: SimpleQueue[tuple[str, Callable[[Any], None]]] = SimpleQueue()
         self._last_number = self._num_requests = 0
 

@@ -1,10 +1,19 @@
-"""LivenessConfig: how long an engine may be silent, start, stop and take for a step, and how often it restarts."""
+"""LivenessConfig: how long an engine may be silent, start, stop and take for a step, and how often it restarts.
 
+A machine that other programs keep busy makes an engine slow, and not faulty (ADR 0062):
+
+    silence   counts while the engine process sends nothing and the kernel reports no activity of it
+    a step    takes the time in which its threads had a processor or waited for something else
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from chairlift.core.errors import ConfigError
 
 HEARTBEATS_PER_TIMEOUT = 5
+MAX_INTERVAL = 1.0
+"""Longest time between two heartbeats, in seconds: the load that clients see is as old."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,9 +21,10 @@ class LivenessConfig:
     """Limits, in seconds, after which an engine counts as stopped; one in this process has `hang_reason` alone.
 
     Attributes:
-        heartbeat_timeout: silence; also the limit of the engine for a client that has not spawned it. Both sides send
-            five heartbeats in it.
-        step_timeout: age of a step in progress.
+        heartbeat_timeout: silence of an engine process without activity; also the limit of the engine for a client that
+            has not spawned it. Both sides send at least five heartbeats in it, and one a second.
+        step_timeout: age of a step in progress, without the time that its threads waited for a processor; also the
+            silence of an engine process with activity.
         start_heartbeat_timeout: silence while the engine starts: imports and loading may hold the GIL for long.
         start_timeout: from the start of the process to the first request; also the age of a warm-up in progress.
         call_timeout: wait for the reply to a remote call (a step in progress is waited for).
@@ -24,7 +34,7 @@ class LivenessConfig:
         first_backoff: pause before the second restart in a row, doubled for each further one; the first has none.
     """
 
-    heartbeat_timeout: float = 5.0
+    heartbeat_timeout: float = 30.0
     step_timeout: float = 120.0
     start_heartbeat_timeout: float = 60.0
     start_timeout: float = 1800.0
@@ -49,7 +59,7 @@ class LivenessConfig:
     @property
     def interval(self) -> float:
         """Seconds between two heartbeats."""
-        return self.heartbeat_timeout / HEARTBEATS_PER_TIMEOUT
+        return min(MAX_INTERVAL, self.heartbeat_timeout / HEARTBEATS_PER_TIMEOUT)
 
     def hang_reason(self, step_age: float, warmup_age: float) -> str:
         """Return why an engine hangs whose step and warm-up in progress have these ages; "" where it does not."""
@@ -84,11 +94,15 @@ class SilenceTimer:
 
 
 class OperationTimer:
-    """Measures how long the latest operation takes, in waking time like SilenceTimer."""
+    """Measures how long the latest operation takes, in waking time like SilenceTimer, without delays by other programs.
 
-    def __init__(self, interval: float) -> None:
+    `delay` returns the seconds that other programs have delayed this process so far (RunQueueDelay).
+    """
+
+    def __init__(self, interval: float, delay: Callable[[], float]) -> None:
         self._started_at: float | None = None
         self._silence = SilenceTimer(interval, 0.0)
+        self._delay, self._delay_before = delay, 0.0
 
     def elapsed(self, started_at: float | None, now: float) -> float:
         """Return the seconds of the operation that started at `started_at`, 0 for None.
@@ -97,7 +111,8 @@ class OperationTimer:
         """
         if started_at is None:
             return 0.0
+        delay = self._delay()
         if started_at != self._started_at:
-            self._started_at = started_at
+            self._started_at, self._delay_before = started_at, delay
             self._silence.reset(started_at)
-        return max(0.0, self._silence.elapsed(now))
+        return max(0.0, self._silence.elapsed(now) - (delay - self._delay_before))

@@ -6,13 +6,13 @@ The process ends when its standard input does: when rank 0 closes it, or ends in
 import contextlib
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 
 from chairlift.core.errors import EngineDead
+from chairlift.core.host.process_end import describe_end
 from chairlift.model.distributed.frames import read_frame, write_frame
 from chairlift.model.distributed.rank_messages import FromRank, StartRank, decode_from_rank, encode
 
@@ -108,5 +108,4 @@ class RankProcess:
         except subprocess.TimeoutExpired:
             self._on_end(self.rank, f"process {self.pid} has closed its pipe")
             return
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        self._on_end(self.rank, f"process {self.pid} {how}")
+        self._on_end(self.rank, f"process {self.pid} {describe_end(code)}")
