@@ -42,7 +42,7 @@ class CacheAgainstAModel(RuleBasedStateMachine):
     def begin(self, size: int, num_blocks: int, windows: tuple[int | None, ...]) -> None:
         self.size, self.windows = size, windows
         self.cache = KVCacheManager(CacheConfig(num_blocks=num_blocks, block_size=size, windows=windows))
-        self.order = list(range(num_blocks))
+        self.fresh, self.order = list(range(num_blocks)), list[int]()
         self.references = dict.fromkeys(range(num_blocks), 0)
         self.names: dict[Name, int] = {}
         self.sequences: list[ModelSequence] = []
@@ -69,8 +69,12 @@ class CacheAgainstAModel(RuleBasedStateMachine):
         raise AssertionError("the empty prefix is always cached")
 
     def record_allocated(self, blocks: list[int]) -> None:
-        assert blocks == self.order[: len(blocks)], "blocks were not taken in the order of eviction"
-        del self.order[: len(blocks)]
+        named = {*self.names.values()}
+        num_free = next((index for index, block in enumerate(self.order) if block in named), len(self.order))
+        order = self.order[:num_free] + self.fresh + self.order[num_free:]
+        assert blocks == order[: len(blocks)], "blocks were not taken in the order of eviction"
+        self.fresh = [block for block in self.fresh if block not in blocks]
+        self.order = [block for block in self.order if block not in blocks]
         self.names = {name: block for name, block in self.names.items() if block not in blocks}
         self.references.update(dict.fromkeys(blocks, 1))
 
@@ -104,7 +108,7 @@ class CacheAgainstAModel(RuleBasedStateMachine):
         self.check_hit(hit, tokens)
         num_tokens = choice.draw(integers(hit.num_tokens + 1, len(tokens)))
         new = sum(-(-num_tokens // self.size) - len(blocks) for blocks in hit.blocks)
-        if new + hit.num_reactivated > len(self.order):
+        if new + hit.num_reactivated > len(self.fresh) + len(self.order):
             with pytest.raises(OutOfBlocks):
                 self.cache.allocate_table(hit, num_tokens, hashes)
             return
@@ -135,7 +139,7 @@ class CacheAgainstAModel(RuleBasedStateMachine):
         sequence.hashes = self.hashes_of(sequence.tokens)
         num_blocks = -(-len(sequence.tokens) // self.size)
         missing = sum(max(0, num_blocks - len(blocks)) for blocks in sequence.table.groups)
-        if missing > len(self.order):
+        if missing > len(self.fresh) + len(self.order):
             with pytest.raises(OutOfBlocks):
                 self.cache.reserve(sequence.table, len(sequence.tokens))
             return
@@ -190,7 +194,7 @@ class CacheAgainstAModel(RuleBasedStateMachine):
         if not hasattr(self, "cache"):
             return
         assert self.cache.check_integrity() == []
-        assert list(self.cache.pool._free_list) == self.order
+        assert list(self.cache.pool._free_list) == self.order and list(self.cache.pool._fresh) == self.fresh
         for sequence in self.sequences:
             held = [(group, index, block) for group, held in enumerate(sequence.held) for index, block in held.items()]
             assert sorted(sequence.table.held()) == sorted(held)

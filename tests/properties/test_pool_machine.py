@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.strategies import DataObject, data, integers, sampled_from
 
 from chairlift.core.errors import OutOfBlocks
@@ -16,12 +16,13 @@ NAMES: list[BlockKey] = [(group, bytes([number])) for group in range(2) for numb
 
 
 class PoolAgainstAModel(RuleBasedStateMachine):
-    """The model: `free_list` in order, `references` of each block, and `names`, the block of each key."""
+    """The model: `fresh` and `free_list` in order, `references` of each block, and `names`, the block of each key."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.pool = BlockPool(TOTAL)
-        self.free_list = list(range(TOTAL))
+    @initialize(max_cached=sampled_from([None, 0, 1, 3]))
+    def create(self, max_cached: int | None) -> None:
+        self.pool = BlockPool(TOTAL, max_cached)
+        self.max_cached = TOTAL if max_cached is None else max_cached
+        self.fresh, self.free_list = list(range(TOTAL)), list[int]()
         self.references: Counter[int] = Counter()
         self.names: dict[BlockKey, int] = {}
         self.limit, self.withheld = TOTAL, set[int]()
@@ -29,8 +30,10 @@ class PoolAgainstAModel(RuleBasedStateMachine):
     @rule(limit=integers(1, TOTAL))
     def set_limit(self, limit: int) -> None:
         self.pool.set_limit(limit)
-        self.withheld |= {block for block in self.free_list if block >= limit}
-        self.free_list = [block for block in self.free_list if block < limit]
+        self.withheld |= {block for block in self.fresh + self.free_list if block >= limit}
+        self.fresh, self.free_list = (
+            [block for block in each if block < limit] for each in (self.fresh, self.free_list)
+        )
         for block in range(self.limit, limit):
             if block in self.withheld:
                 self.withheld.remove(block)
@@ -40,16 +43,32 @@ class PoolAgainstAModel(RuleBasedStateMachine):
 
     @rule(count=integers(0, TOTAL + 1))
     def allocate(self, count: int) -> None:
-        if count > len(self.free_list):
-            with pytest.raises(
-                OutOfBlocks, match=f"{count} blocks are needed, {len(self.free_list)} of {TOTAL} are free"
-            ):
+        if count > (available := len(self.fresh) + len(self.free_list)):
+            with pytest.raises(OutOfBlocks, match=f"{count} blocks are needed, {available} of {TOTAL} are free"):
                 self.pool.allocate(count)
             return
-        expected, self.free_list = self.free_list[:count], self.free_list[count:]
+        expected = [self.take() for _ in range(count)]
         assert self.pool.allocate(count) == expected
-        self.names = {name: block for name, block in self.names.items() if block not in expected}
         self.references.update(expected)
+
+    def take(self) -> int:
+        cached = [block for block in self.free_list if block in self.names.values()]
+        if self.fresh and (self.free_list[:1] == cached[:1]) and (not cached or len(cached) < self.max_cached):
+            return self.fresh.pop(0)
+        block = self.free_list.pop(0)
+        self.names = {name: named for name, named in self.names.items() if named != block}
+        return block
+
+    @rule(num_kept=integers(0, TOTAL))
+    def trim(self, num_kept: int) -> None:
+        num_used = self.fresh[0] if self.fresh else TOTAL
+        held = [block + 1 for block in range(num_used) if self.references[block]]
+        start = min(num_used, max([num_kept, *held])) if self.limit == TOTAL else num_used
+        trimmed = range(start, num_used)
+        assert self.pool.trim(num_kept) == start == self.pool.num_used
+        self.fresh = [*trimmed, *self.fresh]
+        self.free_list = [block for block in self.free_list if block not in trimmed]
+        self.names = {name: block for name, block in self.names.items() if block not in trimmed}
 
     @precondition(lambda self: self.names)
     @rule(choice=data())
@@ -93,7 +112,7 @@ class PoolAgainstAModel(RuleBasedStateMachine):
     @invariant()
     def the_same(self) -> None:
         assert self.pool.check(self.references.elements()) == []
-        assert list(self.pool._free_list) == self.free_list
+        assert list(self.pool._free_list) == self.free_list and list(self.pool._fresh) == self.fresh
         assert {name: block for name in NAMES if (block := self.pool.lookup(name)) is not None} == self.names
         counts = self.pool.counts()
         cached = sum(1 for block in self.names.values() if not self.references[block])

@@ -156,6 +156,7 @@ class CacheConfig:
             itself and window - 1 before it).
         enable_prefix_caching: whether full blocks are hashed and shared.
         model_id: part of the root of block hashes.
+        max_cached_blocks: see RunnerInfo.
     """
 
     num_blocks: int
@@ -163,9 +164,11 @@ class CacheConfig:
     windows: tuple[int | None, ...] = (None,)
     enable_prefix_caching: bool = True
     model_id: str = ""
+    max_cached_blocks: int | None = None
 
     def __post_init__(self) -> None:
         _at_least(1, num_blocks=self.num_blocks, block_size=self.block_size)
+        _at_least(0, max_cached_blocks=self.max_cached_blocks)
         if not self.windows:
             raise ConfigError("a cache needs at least one layer group", option="windows")
         _at_least(1, **{f"windows[{group}]": window for group, window in enumerate(self.windows)})

@@ -16,6 +16,7 @@ from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.engine.batch_recorder import BatchRecorder
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.config import CacheConfig, SchedulerConfig
+from chairlift.engine.kv.cache_trimmer import CacheTrimmer
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest
@@ -68,6 +69,7 @@ class EngineLoop:
         self.limits: RequestLimits
         self.scheduler: Scheduler
         self._limit_tuner: LimitTuner | None = None
+        self._cache_trimmer: CacheTrimmer | None = None
         self._has_unreleased_blocks = False
         self._device_memory, self._memory_read_at = (0, 0), -math.inf
         self._batch_recorder: BatchRecorder | None = None
@@ -88,7 +90,7 @@ class EngineLoop:
         self._mask_worker = MaskWorker(info.busy_cpus, runner_idles=self._config.max_in_flight_steps == 1)
         cache = CacheConfig(
             num_blocks=info.num_blocks, block_size=info.block_size, windows=info.windows,
-            enable_prefix_caching=self._caching, model_id=info.model_id,
+            enable_prefix_caching=self._caching, model_id=info.model_id, max_cached_blocks=info.max_cached_blocks,
         )  # fmt: skip
         if scheduler is not None:
             _check_cache(scheduler.cache.config, cache)
@@ -96,6 +98,8 @@ class EngineLoop:
         self.scheduler = scheduler or Scheduler(self._config, KVCacheManager(cache), self.limits)
         if self._config.tune_limits:
             self._limit_tuner = LimitTuner(LimitsConfig.of(self._config, self.limits))
+        elif info.max_cached_blocks is not None:
+            self._cache_trimmer = CacheTrimmer(self.scheduler.cache.pool, info.max_cached_blocks)
         return info
 
     def watch_runner(self, post: Callable[[Callable[[], None]], object]) -> None:
@@ -154,9 +158,22 @@ class EngineLoop:
             # While another step may be in flight, the next one is scheduled before this one is collected.
             if in_flight and (plan is None or len(in_flight) >= self._config.max_in_flight_steps):
                 outputs += self.collect()
+            self.trim_cache()
             return outputs
         finally:
             self.step_started_at = None
+
+    def trim_cache(self) -> float | None:
+        """Return the memory of blocks that the last minute did not need to the system.
+
+        Returns the seconds after which an idle engine calls it again; None where nothing is left to return.
+        """
+        if (trimmer := self._cache_trimmer) is None or self.scheduler.in_flight_steps:
+            return None
+        if (num_kept := trimmer.trim(self._clock.now())) is not None and isinstance(self._runner, ReleasesBlocks):
+            released = self._runner.release_blocks(num_kept)
+            log.info("released %d bytes of unused KV blocks, %d blocks are left", released, num_kept)
+        return trimmer.seconds_to_trim
 
     def launch(self, plan: StepPlan, started_at: float) -> list[EngineOutput]:
         """Launch the newest scheduled step, whose scheduling began at `started_at` of time.perf_counter().

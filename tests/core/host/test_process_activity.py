@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.core.host.process_activity import ActivityWatch, RunQueueDelay
+from chairlift.core.host.process_activity import ActivityWatch, RunQueueDelay, ThreadTimes
 
 
 def write_stat(proc: Path, *, faults: int = 0, user_ticks: int = 0, other: int = 0) -> None:
@@ -18,10 +18,11 @@ def write_stat(proc: Path, *, faults: int = 0, user_ticks: int = 0, other: int =
     (proc / "5" / "stat").write_text(f"5 (a) ) name) {' '.join(fields)}\n")
 
 
-def write_delays(proc: Path, **seconds: float) -> None:
-    for name, delay in seconds.items():
+def write_times(proc: Path, **seconds: tuple[float, float]) -> None:
+    """Write for how long each thread has run, and waited for a processor."""
+    for name, (ran, waited) in seconds.items():
         (folder := proc / "5" / "task" / name).mkdir(parents=True, exist_ok=True)
-        (folder / "schedstat").write_text(f"1 {round(delay * 1e9)} 3\n")
+        (folder / "schedstat").write_text(f"{round(ran * 1e9)} {round(waited * 1e9)} 3\n")
 
 
 def test_a_change_of_a_counter_is_activity(tmp_path: Path) -> None:
@@ -43,12 +44,20 @@ def test_a_change_of_a_counter_is_activity(tmp_path: Path) -> None:
 def test_the_thread_that_waited_longest_counts_between_two_calls(tmp_path: Path) -> None:
     delay = RunQueueDelay(5, proc=tmp_path)
     assert delay.seconds() == 0.0
-    write_delays(tmp_path, a=100.0, b=50.0)
+    write_times(tmp_path, a=(1, 100), b=(1, 50))
     assert delay.seconds() == 0.0, "what was before the first call does not count"
-    write_delays(tmp_path, a=101.0, b=53.0)
-    assert delay.seconds() == pytest.approx(3.0)
-    write_delays(tmp_path, a=103.0, b=53.0, c=0.5)
+    write_times(tmp_path, a=(1, 101), b=(1, 53))
+    assert delay.seconds() == pytest.approx(3.0), "a stopped process has no busy threads, and all count"
+    write_times(tmp_path, a=(2, 103), b=(2, 53), c=(1, 0.5))
     assert delay.seconds() == pytest.approx(5.0)
+
+
+def test_threads_with_little_processor_time_do_not_count(tmp_path: Path) -> None:
+    delay = RunQueueDelay(5, proc=tmp_path)
+    write_times(tmp_path, busy=(10, 1), low=(0, 7))
+    assert delay.read() == []
+    write_times(tmp_path, busy=(11, 1.5), low=(0.2, 9))
+    assert delay.read() == [ThreadTimes(pytest.approx(1.0), pytest.approx(0.5))]  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

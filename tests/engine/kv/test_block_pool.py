@@ -75,6 +75,28 @@ def test_free_blocks_are_taken_before_cached_ones() -> None:
     assert pool.allocate(1) == [1] and pool.lookup(A) == 0
 
 
+def test_cached_blocks_above_their_number_are_used_again_before_fresh_ones() -> None:
+    pool = BlockPool(9, max_cached=2)
+    for number in range(5):
+        blocks = pool.allocate(2)
+        for index, block in enumerate(blocks):
+            pool.publish(block, (index, bytes([number])))
+        pool.free(reversed(blocks))
+    assert pool.num_used == 3 and pool.counts() == BlockCounts(total=9, free=6, cached=3, held=0)
+    assert pool.lookup((0, b"\4")) is not None and pool.lookup((1, b"\3")) is None, "the oldest is evicted"
+    assert len(pool.allocate(9)) == 9 and pool.num_used == 9, "sequences may hold all blocks"
+
+
+def test_a_trimmed_block_is_fresh_again() -> None:
+    pool = BlockPool(4)
+    held, *others = pool.allocate(3)
+    pool.publish(others[1], A)
+    pool.free(others)
+    assert pool.trim(3) == 3 and pool.lookup(A) == others[1]
+    assert pool.trim(0) == pool.num_used == 1 and pool.lookup(A) is None, "a held block stays"
+    assert pool.check([held]) == [] and pool.allocate(3) == [1, 2, 3]
+
+
 def test_a_name_stays_with_the_first_block_that_has_it() -> None:
     pool = BlockPool(2)
     first, second = pool.allocate(2)
@@ -126,8 +148,16 @@ def test_check_reports_a_block_in_two_states() -> None:
 
 def test_check_reports_a_lost_block() -> None:
     pool = BlockPool(2)
+    pool.free(pool.allocate(1))
     pool._free_list.pop()
     assert pool.check([]) == ["block 0 is not in the free list with 0 references"]
+
+
+def test_check_reports_a_fresh_block_that_is_used() -> None:
+    pool = BlockPool(2)
+    pool.allocate(1)
+    pool._fresh = range(2)
+    assert "block 0 is fresh with 1 references and the key None" in pool.check([0])
 
 
 def test_check_reports_keys_that_do_not_match() -> None:
@@ -147,7 +177,7 @@ def test_check_reports_a_wrong_count_of_cached_blocks() -> None:
 def test_check_reports_a_free_list_that_miscounts() -> None:
     pool = BlockPool(2)
     pool._free_list._count = 1
-    assert pool.check([]) == ["the free list counts 1 blocks and holds 2"]
+    assert "the free list counts 1 blocks and holds 0" in pool.check([])
 
 
 def test_blocks_above_the_limit_are_not_handed_out() -> None:

@@ -11,16 +11,25 @@ from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.kv.free_block_list import FreeBlockList
 
 
+def filled(num_blocks: int) -> FreeBlockList:
+    """Return a list with all ids below num_blocks, in order."""
+    free = FreeBlockList(num_blocks)
+    for block in range(num_blocks):
+        free.push(block)
+    return free
+
+
 def test_blocks_are_taken_in_the_order_in_which_they_were_released() -> None:
     free = FreeBlockList(3)
-    assert [free.pop(), free.pop(), free.pop()] == [0, 1, 2]
+    assert list(free) == [] and free.front is None
     for block in (1, 2, 0):
         free.push(block)
-    assert list(free) == [1, 2, 0]
+    assert list(free) == [1, 2, 0] and free.front == 1
+    assert [free.pop(), free.pop(), free.pop()] == [1, 2, 0]
 
 
 def test_a_revived_block_leaves_from_the_middle() -> None:
-    free = FreeBlockList(4)
+    free = filled(4)
     free.remove(2)
     assert list(free) == [0, 1, 3] and 2 not in free
 
@@ -32,8 +41,6 @@ def test_an_empty_list_refuses_with_both_numbers() -> None:
 
 def test_a_block_without_contents_is_taken_before_all_others() -> None:
     free = FreeBlockList(3)
-    for _ in range(3):
-        free.pop()
     free.push(0)
     free.discard(1)
     free.discard(2)
@@ -43,11 +50,11 @@ def test_a_block_without_contents_is_taken_before_all_others() -> None:
 @pytest.mark.parametrize("give_back", [FreeBlockList.push, FreeBlockList.discard])
 def test_a_free_block_cannot_be_given_back(give_back: Callable[[FreeBlockList, int], None]) -> None:
     with pytest.raises(AssertionError, match="block 1 is released twice"):
-        give_back(FreeBlockList(2), 1)
+        give_back(filled(2), 1)
 
 
 def test_a_held_block_cannot_be_removed() -> None:
-    free = FreeBlockList(2)
+    free = filled(2)
     free.pop()
     with pytest.raises(AssertionError, match="block 0 is not free"):
         free.remove(0)
@@ -58,7 +65,7 @@ class AgainstAPlainList(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.free = FreeBlockList(7)
+        self.free = filled(7)
         self.model = list(range(7))
         self.held: list[int] = []
 

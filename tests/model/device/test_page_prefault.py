@@ -1,10 +1,10 @@
-"""Page prefault: pages become resident after the start and keep their data; without the kernel, at once."""
+"""Page prefault: pages become resident a step ahead of their use and keep their data; without the kernel, at once."""
 
 import ctypes
 import errno
 import logging
 import mmap
-import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -35,15 +35,19 @@ needs_kernel = pytest.mark.skipif(not can_populate(), reason="this kernel does n
 
 
 @needs_kernel
-def test_pages_are_promised_then_real_and_what_was_written_stays() -> None:
+def test_pages_follow_the_entries_in_use_and_what_was_written_stays() -> None:
     tensors = [lazy_zeros(LARGE, torch.uint8) for _ in range(3)]
-    size = tensors[0].nbytes
-    assert resident(*tensors) < size, "no page is resident yet"
+    assert resident(*tensors) == 0, "no page is resident yet"
     tensors[1][20, 5] = 7
     populator = PagePrefaulter([*tensors, tensors[0][:2]])
     populator.start()
     populator.wait()
-    assert resident(*tensors) > 2.5 * size
+    assert [resident(tensors[index]) // HUGE_PAGE for index in (0, 2)] == [1, 1], "one chunk ahead"
+    for num_entries, num_chunks in ((1, 2), (2, 2), (3, 3), (1, 3), (24, 12)):
+        populator.begin_step(num_entries)
+        populator.wait()
+        assert resident(tensors[0]) // HUGE_PAGE == num_chunks
+    assert resident(*tensors) == 3 * tensors[0].nbytes
     assert tensors[1][20, 5] == 7
     assert sum(int(each.sum()) for each in tensors) == 7, "everything else is zero"
     populator.stop()
@@ -54,39 +58,31 @@ def test_it_stops_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_prefault, "CHUNK_BYTES", 4096)
     tensor = lazy_zeros((400, 2**20), torch.uint8)
     populator = PagePrefaulter([tensor])
+    populator.begin_step(400)
     populator.start()
     populator.stop()
     assert resident(tensor) < tensor.nbytes
     assert not populator._thread.is_alive()
+    populator.wait()
 
 
 @needs_kernel
-def test_while_steps_are_computed_it_pauses_between_two_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    pausing = threading.Event()
+def test_it_pauses_after_each_chunk_while_steps_are_computed_unless_it_is_awaited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(page_prefault, "PAUSES", 1e9)
     tensor = lazy_zeros(LARGE, torch.uint8)
     populator = PagePrefaulter([tensor])
-    monkeypatch.setattr(populator._stopped, "wait", lambda seconds: pausing.set() or threading.Event().wait(0.2))
-    populator.pause_for_step()
+    populator.begin_step(24)
     populator.start()
-    assert pausing.wait(10), "it does not pause for the step"
-    assert resident(tensor) < tensor.nbytes / 2
+    end = time.monotonic() + 60
+    while resident(tensor) < HUGE_PAGE and time.monotonic() < end:
+        time.sleep(0.001)
+    time.sleep(0.02)
+    assert resident(tensor) == HUGE_PAGE
+    populator.wait()
+    assert resident(tensor) == tensor.nbytes
     populator.stop()
-
-
-@needs_kernel
-def test_who_waits_for_the_pages_has_them_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_prefault, "BUSY_SECONDS", 1e6)
-    tensor = lazy_zeros(LARGE, torch.uint8)
-    populator = PagePrefaulter([tensor])
-    pauses: list[float] = []
-    monkeypatch.setattr(populator._stopped, "wait", pauses.append)
-    populator.pause_for_step()
-    monkeypatch.setattr(populator._thread, "start", lambda: None)
-    populator.wait()  # before it has begun
-    thread = threading.Thread(target=populator._run)  # it lowers the priority of its thread
-    thread.start()
-    thread.join()
-    assert resident(tensor) > 0.8 * tensor.nbytes and not pauses
 
 
 def test_without_the_kernels_help_they_are_real_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +122,7 @@ def test_missing_memory_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     with caplog.at_level(logging.WARNING, logger="chairlift"):
         populator.start()
         populator.wait()
+        populator._thread.join(60)
     assert madvise.num_calls == 3, "an interrupted call is repeated, a failed one is not"
     assert "promised is missing" in caplog.text
 
@@ -138,29 +135,22 @@ def test_views_into_one_tensor_are_one_piece_of_work() -> None:
 
 
 @needs_kernel
-def test_released_entries_leave_the_memory_are_zeros_and_can_be_written_again() -> None:
+def test_released_entries_leave_the_memory_are_zeros_and_can_be_used_again() -> None:
     tensors = [lazy_zeros(LARGE, torch.uint8) for _ in range(3)]
     populator = PagePrefaulter([*tensors, tensors[0][:2]])
     populator.start()
+    populator.begin_step(24)
     populator.wait()
     for tensor in tensors:
         tensor.fill_(3)
     before = resident(*tensors)
     released = populator.release(8)
-    assert released >= 3 * 12 * 2**20 and before - resident(*tensors) > 3 * 12 * 2**20
+    assert released == 3 * 16 * 2**20 and before - resident(*tensors) >= 3 * 14 * 2**20
     assert all(int(tensor[:8].min()) == 3 and int(tensor[-3:-2].max()) == 0 for tensor in tensors)
     tensors[0][20] = 7
     assert int(tensors[0][20].min()) == 7
-    assert PagePrefaulter([torch.zeros(4, 4)]).release(0) == 0, "a small tensor has no pages of its own"
-    populator.stop()
-
-
-@needs_kernel
-def test_the_thread_does_not_populate_what_was_released() -> None:
-    tensor = lazy_zeros(LARGE, torch.uint8)
-    populator = PagePrefaulter([tensor])
-    populator.release(4)
-    populator.start()
+    populator.begin_step(24)
     populator.wait()
-    assert resident(tensor) < tensor.nbytes / 2
+    assert resident(*tensors) == before
     populator.stop()
+    assert PagePrefaulter([torch.zeros(4, 4)]).release(0) == 0, "a small tensor has no pages of its own"

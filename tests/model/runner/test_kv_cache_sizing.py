@@ -16,7 +16,7 @@ from chairlift.model.backends.communicator import Communicator
 from chairlift.model.batch.kv_cache_shape import KVCacheShape
 from chairlift.model.config.attention_backend_names import BACKENDS
 from chairlift.model.runner.free_memory import FreeMemory, free_memory  # fmt: skip
-from chairlift.model.runner.kv_cache_sizing import agree_on_sizes, size_kv_cache
+from chairlift.model.runner.kv_cache_sizing import agree_on_sizes, max_cached_blocks, size_kv_cache
 from chairlift.model.runner.step_memory_estimate import ActivationShape
 from chairlift.model.sampling.lm_head_output import compute_lm_head_output
 from chairlift.model.sampling.sampler import Sampler
@@ -66,6 +66,25 @@ class Machine:
     def free(self) -> tuple[float, str]:
         found = free_memory(CPU, proc=self.proc, cgroup=self.cgroup)
         return found.num_bytes / MIB, found.limit
+
+
+def test_finished_prompts_keep_a_bounded_part_of_a_cache_on_the_host_unless_its_size_is_set() -> None:
+    small = replace(POOL, max_running_requests=1000)
+    longest = 2 * 7  # blocks of 100 tokens in two groups
+    assert max_cached_blocks(small) == 8 * longest, "of a small model, eight of the longest sequences"
+    large = replace(small, head_dim=8 * 1024)
+    assert max_cached_blocks(large) == max(longest, 256 * MIB // (1024 * PAGE)) == 42
+    assert max_cached_blocks(replace(large, head_dim=64 * 1024)) == longest, "the longest sequence is not evicted"
+    size = size_kv_cache(small, STEP, LARGE, on_host=True)
+    assert size.max_cached_blocks == 8 * longest and "keep finished prompts" in dict(size.report)["kv cache"]
+    for options in ({"max_memory": 0.5}, {"max_memory": 10**8}, {"num_blocks": 1000}, {"on_host": False}):
+        assert size_kv_cache(small, STEP, LARGE, **{"on_host": True, **options}).max_cached_blocks is None  # type: ignore[arg-type]
+    assert (
+        size_kv_cache(
+            POOL, STEP, replace(LARGE, num_bytes=STEP.peak_bytes() + 200 * PAGE), on_host=True
+        ).max_cached_blocks
+        is None
+    )
 
 
 def test_without_cgroups_it_is_what_the_kernel_says(tmp_path: Path) -> None:
@@ -134,7 +153,7 @@ def test_mapped_weights_are_taken_off(tmp_path: Path) -> None:
 def test_the_pool_is_a_share_of_what_a_step_leaves() -> None:
     pool = replace(POOL, max_running_requests=10**6)
     free = FreeMemory(STEP.peak_bytes() + 1000 * PAGE, "x")  # one of them is the spare one
-    for share, blocks in ((None, 499), (0.25, 249), (1.0, 999), (77 * PAGE + 5, 76)):
+    for share, blocks in ((None, 249), (0.5, 499), (1.0, 999), (77 * PAGE + 5, 76)):
         assert size_kv_cache(pool, STEP, free, on_host=True, max_memory=share).num_blocks == blocks
     assert size_kv_cache(pool, STEP, free, on_host=False).num_blocks == 899
 

@@ -1,6 +1,7 @@
 """TorchRunner over real tiny models: chunks, batches, NaN in the cache, void steps, reports and rejected options."""
 
 import gc
+import itertools
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ConfigError, ModelError, NonFiniteLogits, TokenOutOfRange
+from chairlift.core.host.process_activity import ThreadTimes
 from chairlift.engine.runner.base import RunnerSpec
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
@@ -20,6 +22,7 @@ from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.device.kv_dtype import FLOAT8
+from chairlift.model.device.torch_thread_count import TorchThreadCount
 from chairlift.model.runner import model_loading, torch_runner
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.torch_runner import TorchRunner, build
@@ -303,6 +306,28 @@ def test_masks_may_come_before_the_launch_or_behind_it(kernels: str) -> None:
     free = alone(loaded, [1, *PROMPT], GREEDY, 3).outputs
     for step, (first, second, third) in enumerate(sampled[True]):
         assert first in {40 + step, 50} and second == free[step] and third == 60 + step
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_number_of_threads_may_change_between_steps_and_changes_no_token(dtype: str) -> None:
+    loaded = load(RunnerConfig(dtype=dtype, device="cpu", kernels="torch"))
+    whole, before = alone(loaded, PROMPT, SEEDED), torch.get_num_threads()
+    runner, driver = started(loaded)
+    busy, calm = [ThreadTimes(20.0, 80.0)] * 2, [ThreadTimes(99.0, 0.0)]
+    delays, counts, seconds = itertools.cycle([busy, busy, calm, calm, calm, calm]), list[int](), itertools.count(0, 99)
+
+    def apply(count: int) -> None:
+        counts.append(count)
+        torch.set_num_threads(count)
+
+    runner._threads = TorchThreadCount(2, read=lambda: next(delays), now=lambda: float(next(seconds)), apply=apply)
+    try:
+        sequence = driver.add(PROMPT, SEEDED)
+        driver.generate(sequence, 12, 7)
+    finally:
+        torch.set_num_threads(before)
+    assert counts.count(1) >= 3 and counts.count(2) >= 3
+    assert sequence.outputs == whole.outputs
 
 
 @pytest.mark.share(1)

@@ -85,7 +85,7 @@ ENGINE_SECTIONS: Sections = {
     ),
     "KV cache": (
         Setting(name="max_memory", needs_model=True, parse=fraction_or_bytes, metavar="X",
-                default_text="0.9 on an accelerator, 0.5 on a CPU",
+                default_text="0.9 on an accelerator; on a CPU 0.25, of which finished prompts keep 256 MiB",
                 help="memory for the KV cache: a fraction of the free memory such as 0.8, or a size such as 4GiB "
                 "(on each GPU; on a CPU for all parts of --tensor-parallel-size together)"),
         Setting(name="num_blocks", parse=integer, metavar="N", default_text="as many as --max-memory holds",

@@ -1,5 +1,6 @@
-"""ActivityWatch, RunQueueDelay: what the kernel reports about a process that sends no message."""
+"""ActivityWatch, RunQueueDelay: what the kernel reports about the activity of a process and its threads."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from chairlift.core.host.system_files import PROC, read_lines
@@ -9,6 +10,9 @@ _ACTIVITY_FIELDS = (10, 12, 14, 15, 42)
 """Minor and major page faults, user and system time, and the delay of block reads."""
 
 NANOSECONDS = 1e-9
+
+BUSY_SHARE = 0.25
+"""Share of the busiest thread's processor time from which a thread counts as busy."""
 
 
 class ActivityWatch:
@@ -34,33 +38,56 @@ class ActivityWatch:
         return tuple(int(fields[number - _STATE_FIELD]) for number in _ACTIVITY_FIELDS)
 
 
-class RunQueueDelay:
-    """Counts for how long a process was kept from running by other programs.
+@dataclass(frozen=True, slots=True)
+class ThreadTimes:
+    """What a thread did between two readings, in seconds: it ran, and it was ready to run and had no processor."""
 
-    A step takes as long as its slowest thread, so between two calls the thread counts that waited longest.
+    run_seconds: float
+    delay_seconds: float
+
+
+class RunQueueDelay:
+    """Reads for how long other programs kept a process's threads from running.
+
+    Threads with little processor time do not count: those at a low priority wait for most of the time.
     """
 
     def __init__(self, pid: int | str = "self", *, proc: Path = PROC) -> None:
         self._tasks = proc / str(pid) / "task"
-        self._waited: dict[str, int] = {}
+        self._before: dict[str, tuple[int, int]] = {}
         self._seconds = 0.0
 
-    def seconds(self) -> float:
-        """Return the seconds, since the first call, that a thread was ready to run and had no processor.
+    def read(self) -> list[ThreadTimes]:
+        """Return the times of the busy threads since the last call.
 
-        0 where the kernel does not report it.
+        Empty at the first call, and where the kernel does not report them.
         """
+        before, self._before = self._before, self._read()
+        if not before:
+            return []
+        times = [
+            ThreadTimes(*((now - then) * NANOSECONDS for now, then in zip(each, before.get(name, (0, 0)), strict=True)))
+            for name, each in self._before.items()
+        ]
+        least = BUSY_SHARE * max((each.run_seconds for each in times), default=0.0)
+        return [each for each in times if each.run_seconds >= least]
+
+    def seconds(self) -> float:
+        """Return the seconds since the first call in which a busy thread was ready to run and had no processor.
+
+        Of several threads the one that waited longest counts, between two calls: a step takes as long as its slowest.
+        """
+        self._seconds += max((each.delay_seconds for each in self.read()), default=0.0)
+        return self._seconds
+
+    def _read(self) -> dict[str, tuple[int, int]]:
+        times = {}
         try:
             tasks = list(self._tasks.iterdir())
         except OSError:
-            return self._seconds
-        is_first, longest, waited = not self._waited, 0, {}
+            return {}
         for task in tasks:
-            words = " ".join(read_lines(task / "schedstat")).split()  # run time, delay, number of slices
+            words = " ".join(read_lines(task / "schedstat")).split()  # time, delay and number of runs
             if len(words) == 3:
-                waited[task.name] = int(words[1])
-                longest = max(longest, int(words[1]) - self._waited.get(task.name, 0))
-        self._waited = waited
-        if not is_first:
-            self._seconds += longest * NANOSECONDS
-        return self._seconds
+                times[task.name] = (int(words[0]), int(words[1]))
+        return times

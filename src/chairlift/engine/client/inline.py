@@ -67,6 +67,7 @@ class InlineClient:
         self._closing = False
         self._is_checked = False
         self._idle_since = time.monotonic()
+        self._trim_at: float | None = None
         self._dead: EngineDead | None = None
         self.holds: list[EngineHold] = []
         started: Future[None] = Future()
@@ -342,7 +343,7 @@ class InlineClient:
                 continue
             self.deliver(self._compile_queue.expire())
             if not loop.is_idle:
-                self._is_checked = False
+                self._is_checked, self._trim_at = False, None
                 self.deliver(loop.step())
                 self._idle_since = time.monotonic()
             elif self._seconds_to_idle_check() == 0.0:
@@ -350,23 +351,31 @@ class InlineClient:
                 loop.check_integrity()
                 if self._grammar_compiler is not None:
                     self._build_tokenizer(self._grammar_compiler)
+                self._trim_cache()
+            elif self._seconds_to_trim() == 0.0:
+                self._trim_cache()
 
     def _wait(self) -> bool:
         """Sleep while the engine is idle; returns False when it must stop."""
         with self._awake:
             while not self._closing and not self._commands and self.loop.is_idle:
-                timeouts = [
-                    seconds
-                    for seconds in (self._compile_queue.seconds_to_next_deadline(), self._seconds_to_idle_check())
-                    if seconds is not None
-                ]
-                if not self._awake.wait(min(timeouts, default=None)):
+                deadline = self._compile_queue.seconds_to_next_deadline()
+                timeouts = (deadline, self._seconds_to_idle_check(), self._seconds_to_trim())
+                if not self._awake.wait(min((each for each in timeouts if each is not None), default=None)):
                     break
             return not self._closing
 
     def _seconds_to_idle_check(self) -> float | None:
         """Return seconds until the integrity check of an idle engine; None after that check."""
         return None if self._is_checked else max(self._idle_since + IDLE_CHECK_SECONDS - time.monotonic(), 0.0)
+
+    def _seconds_to_trim(self) -> float | None:
+        """Return seconds until an idle engine may return memory of its cache; None where it has none to return."""
+        return None if self._trim_at is None else max(self._trim_at - time.monotonic(), 0.0)
+
+    def _trim_cache(self) -> None:
+        seconds = self.loop.trim_cache()
+        self._trim_at = None if seconds is None else time.monotonic() + seconds
 
     @staticmethod
     def _build_tokenizer(grammar_compiler: GrammarCompiler) -> None:

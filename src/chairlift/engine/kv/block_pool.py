@@ -5,9 +5,13 @@ Each block is in exactly one state:
     held      references > 0             in a block table; may have a key (with its hash) as well
     cached    references == 0, a key     in the free list; a hit reactivates it, allocate() evicts it
     free      references == 0, no key    in the free list, ahead of the cached ones
+    fresh     references == 0, no key    in no list: it was never allocated, or trim() made it fresh again
     withheld  references == 0, no key    in no list: its id is not below the limit (set_limit)
 
 A held block whose id is not below the limit stays in use; it is withheld when its last reference is dropped.
+
+The memory of a fresh block may not exist yet. So allocate() takes free blocks first, then fresh ones while at most
+max_cached blocks are cached, then cached ones. The ids of fresh blocks follow each other, and the lowest comes first.
 """
 
 from collections.abc import Iterable
@@ -24,7 +28,7 @@ BlockKey = tuple[int, BlockHash]
 
 @dataclass(frozen=True, slots=True)
 class BlockCounts:
-    """Number of blocks in each state; free + cached + held + withheld == total."""
+    """Number of blocks in each state; free + cached + held + withheld == total. Fresh blocks count as free."""
 
     total: int
     free: int
@@ -36,8 +40,10 @@ class BlockCounts:
 class BlockPool:
     """References and keys of all blocks. Every operation is O(1) a block."""
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, max_cached: int | None = None) -> None:
         self._free_list = FreeBlockList(num_blocks)
+        self._fresh = range(num_blocks)
+        self._max_cached = num_blocks if max_cached is None else max_cached
         self._references = [0] * num_blocks
         self._keys: list[BlockKey | None] = [None] * num_blocks
         self._blocks_by_key: dict[BlockKey, BlockId] = {}
@@ -52,8 +58,13 @@ class BlockPool:
 
     @property
     def available(self) -> int:
-        """Number of blocks that allocate() can return: free and cached ones."""
-        return len(self._free_list)
+        """Number of blocks that allocate() can return: free, fresh and cached ones."""
+        return len(self._free_list) + len(self._fresh)
+
+    @property
+    def num_used(self) -> int:
+        """Id of the first fresh block: those below it may have been allocated since the last trim()."""
+        return self._fresh.start if self._fresh else self.total
 
     @property
     def limit(self) -> int:
@@ -63,7 +74,7 @@ class BlockPool:
     @property
     def held(self) -> int:
         """Number of blocks with a reference."""
-        return len(self._references) - len(self._free_list) - len(self._withheld)
+        return len(self._references) - self.available - len(self._withheld)
 
     @property
     def cached(self) -> int:
@@ -87,6 +98,9 @@ class BlockPool:
                 self._free_list.remove(block)
                 self._evict(block)
                 self._withheld.add(block)
+            elif block in self._fresh:
+                self._withheld.add(block)
+        self._fresh = range(min(self._fresh.start, limit), min(self._fresh.stop, limit))
         for block in range(self._limit, limit):
             if block in self._withheld:
                 self._withheld.remove(block)
@@ -95,8 +109,7 @@ class BlockPool:
 
     def counts(self) -> BlockCounts:
         """Return how many blocks are in each state."""
-        available = len(self._free_list)
-        free = available - self._num_cached
+        free = self.available - self._num_cached
         return BlockCounts(self.total, free, self._num_cached, self.held, len(self._withheld))
 
     def states(self, stride: int) -> list[int]:
@@ -128,15 +141,38 @@ class BlockPool:
 
         Raises OutOfBlocks without a change when fewer are available.
         """
-        if count > len(self._free_list):
-            raise OutOfBlocks(free=len(self._free_list), total=self.total, needed=count)
-        blocks = [self._free_list.pop() for _ in range(count)]
-        keys, references = self._keys, self._references
-        for block in blocks:
-            if keys[block] is not None:
-                self._evict(block)
+        if count > self.available:
+            raise OutOfBlocks(free=self.available, total=self.total, needed=count)
+        blocks, references = [], self._references
+        for _ in range(count):
+            block = self._take()
             references[block] = 1
+            blocks.append(block)
         return blocks
+
+    def _take(self) -> BlockId:
+        """Remove the block that is allocated next from the free list or the fresh blocks."""
+        front = self._free_list.front
+        is_fresh_next = front is None or (self._keys[front] is not None and self._num_cached < self._max_cached)
+        if self._fresh and is_fresh_next:
+            block, self._fresh = self._fresh.start, self._fresh[1:]
+            return block
+        block = self._free_list.pop()
+        self._evict(block)
+        return block
+
+    def trim(self, num_kept: int) -> int:
+        """Make blocks fresh again, from the highest used id down to `num_kept` or to a held block; evict cached ones.
+
+        Returns num_used. Does nothing in a pool with a limit.
+        """
+        start, stop = self.num_used, self._fresh.stop if self._fresh else self.total
+        while start > num_kept and self._limit == self.total and not self._references[start - 1]:
+            start -= 1
+            self._free_list.remove(start)
+            self._evict(start)
+        self._fresh = range(start, stop)
+        return start
 
     def add_reference(self, block: BlockId) -> None:
         """Add a reference to a block that lookup() returned."""
@@ -214,7 +250,12 @@ class BlockPool:
         errors += [
             f"block {block} is {'in' if block in self._free_list else 'not in'} the free list with {count} references"
             for block, count in enumerate(self._references)
-            if (block in self._free_list) == (count > 0 or block in self._withheld)
+            if (block in self._free_list) == (count > 0 or block in self._withheld or block in self._fresh)
+        ]
+        errors += [
+            f"block {block} is fresh with {self._references[block]} references and the key {self._keys[block]}"
+            for block in self._fresh
+            if self._references[block] or self._keys[block] is not None or block in self._withheld
         ]
         errors += [
             f"block {block} is withheld with {self._references[block]} references and a limit of {self._limit}"

@@ -1,4 +1,4 @@
-"""FreeBlockList: keeps the blocks without a reference in the order of their next allocation.
+"""FreeBlockList: keeps the used blocks without a reference in the order of their next allocation.
 
 The list is also the eviction order of the prefix cache: a freed block keeps its contents until its next allocation,
 so the block at the front is the least likely to be needed.
@@ -28,12 +28,12 @@ class FreeBlockList:
     """
 
     def __init__(self, num_blocks: int) -> None:
-        """Start with all ids from 0 to num_blocks - 1 free, in that order."""
+        """Create an empty list for ids below num_blocks."""
         self._sentinel = num_blocks
-        self._next: list[BlockId] = [*range(1, num_blocks + 1), 0]
-        self._previous: list[BlockId] = [num_blocks, *range(num_blocks)]
-        self._free = [True] * num_blocks
-        self._count = num_blocks
+        self._next: list[BlockId] = [num_blocks] * (num_blocks + 1)
+        self._previous: list[BlockId] = [num_blocks] * (num_blocks + 1)
+        self._free = [False] * num_blocks
+        self._count = 0
 
     def __len__(self) -> int:
         return self._count
@@ -46,6 +46,11 @@ class FreeBlockList:
         while block != self._sentinel:
             yield block
             block = self._next[block]
+
+    @property
+    def front(self) -> BlockId | None:
+        """The block that pop() would return; None in an empty list."""
+        return self._next[self._sentinel] if self._count else None
 
     def pop(self) -> BlockId:
         """Remove and return the block at the front.

@@ -50,7 +50,7 @@ class KVCacheManager:
     def __init__(self, config: CacheConfig) -> None:
         self.config = config
         self.layouts = tuple(LayerGroupLayout(window, config.block_size) for window in config.windows)
-        self.pool = BlockPool(config.num_blocks)
+        self.pool = BlockPool(config.num_blocks, config.max_cached_blocks)
         self._full = tuple(group for group, layout in enumerate(self.layouts) if layout.window is None)
         self._windowed = tuple(group for group, layout in enumerate(self.layouts) if layout.window is not None)
         self._tables: set[BlockTable] = set()

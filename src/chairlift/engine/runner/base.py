@@ -21,6 +21,8 @@ class RunnerInfo:
         num_blocks: KV cache blocks that fit in memory.
         block_size: tokens in a block.
         block_bytes: memory of a block; 0 if the runner has no KV cache.
+        max_cached_blocks: cached blocks above which they are evicted though blocks are left that were never used; the
+            memory of blocks follows their use. None where all memory exists from the start.
         windows: attention window of each layer group, None for full attention.
         model_id: identifies the weights; part of the prefix cache's salt.
         logits_processors: names that requests may choose.
@@ -39,6 +41,7 @@ class RunnerInfo:
     num_blocks: int
     block_size: int
     block_bytes: int = 0
+    max_cached_blocks: int | None = None
     windows: tuple[int | None, ...] = (None,)
     model_id: str = ""
     logits_processors: tuple[str, ...] = ()

@@ -60,7 +60,7 @@ class PagedAttentionCache:
         Args:
             config: a model config of transformers; or a CacheConfig or a KVCacheManager, for a cache without tensors.
             continuous_batching_config: transformers' ContinuousBatchingConfig or GenerationConfig, or a mapping; its
-                num_blocks is the number of blocks, None for as many as half of the free memory holds.
+                num_blocks is the number of blocks, None for as many as a quarter of the free memory holds.
             device: device of the tensors.
             arguments: the other positional arguments of transformers; the first dtype of torch among them is used.
             dtype: of the tensors; None for float16, as in transformers.

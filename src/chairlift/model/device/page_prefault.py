@@ -1,8 +1,8 @@
-"""PagePrefaulter: populates the pages of a large cache in the background, in the order in which blocks are allocated.
+"""PagePrefaulter: populates the pages of a large cache in the background, a step ahead of the blocks in use.
 
-Clearing ten gigabytes takes two seconds, and 20 s on a virtual machine whose host must free memory first. A server can
-serve requests meanwhile: the first write populates a page that the thread has not reached. Memory that the kernel
-promised and cannot provide is reported within minutes of the start, not hours later.
+Clearing a gigabyte takes 0.2 s, and 2 s on a virtual machine whose host must free memory first; a step would wait for
+it. Memory that no block needs stays free for other programs. The first write populates a page that the thread has not
+reached.
 
 While steps are computed the thread populates a chunk only now and then, however low its priority is: once it has a
 processor it keeps it for milliseconds, and every thread of a step waits for the thread that needs that processor.
@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 
 from chairlift.core.cpu_affinity_and_priority import lower_priority
 from chairlift.model.device.huge_page_tensors import HUGE_PAGE, host_zeros, huge_pages
@@ -30,6 +30,12 @@ log = logging.getLogger(__name__)
 MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it
 CHUNK_BYTES = HUGE_PAGE
 """Bytes populated in one call, which cannot be interrupted."""
+
+CHUNKS_AHEAD = 1
+"""Chunks of each tensor that are populated behind those with blocks in use."""
+
+WAIT_SECONDS = 1.0
+"""Seconds after which a waiting thread looks whether the populating one has ended, for lack of memory."""
 
 BUSY_SECONDS = 1.0
 """Seconds after the start of a step in which another step is expected, and the thread pauses after each chunk."""
@@ -64,18 +70,22 @@ def can_populate() -> bool:
 
 
 class PagePrefaulter:
-    """A thread that populates the pages of tensors, one chunk of each in turn, and pauses while steps are computed."""
+    """A thread that populates the pages of tensors a bounded step ahead of the entries in use.
+
+    It populates one chunk of each tensor in turn, and pauses while steps are computed.
+    """
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         """Create the thread for tensors that begin on a page, or views into such; small tensors are skipped."""
         views = {each.untyped_storage().data_ptr(): each for each in tensors}
         large = [each for each in views.values() if each.untyped_storage().nbytes() >= HUGE_PAGE]
         self._storages = [each.untyped_storage() for each in large]
-        self._block_bytes = [each.stride(0) * each.element_size() for each in large]
-        self._num_kept: int | None = None
-        self._stopped = threading.Event()
+        self._entry_bytes = [each.stride(0) * each.element_size() for each in large]
+        self._changed = threading.Condition()
+        self._num_used = 0
+        self._num_chunks = 0  # populated ones of each tensor
+        self._is_stopped = self._is_awaited = False
         self._step_began = -BUSY_SECONDS
-        self._is_awaited = False
         self._thread = threading.Thread(target=self._run, name="chairlift-populate", daemon=True)
 
     def start(self) -> None:
@@ -83,60 +93,94 @@ class PagePrefaulter:
         if self._storages and can_populate():
             self._thread.start()
 
-    def pause_for_step(self) -> None:
-        """Pause after each chunk for the next BUSY_SECONDS."""
+    def begin_step(self, num_entries: int) -> None:
+        """Populate behind the first `num_entries` entries, too, and pause after each chunk for BUSY_SECONDS."""
         self._step_began = time.monotonic()
+        if num_entries > self._num_used:
+            with self._changed:
+                self._num_used = num_entries
+                self._changed.notify_all()
 
     def release(self, num_kept: int) -> int:
         """Return the pages of all but the first entries of each tensor to the system; returns bytes.
 
-        The entries are zeros afterwards. The next write to a page populates it again; the thread does not.
+        The entries are zeros afterwards. The next use of an entry populates its pages again.
         """
-        self._num_kept = num_kept
         madvise, released = _madvise(), 0
-        for storage, size in zip(self._storages, self._block_bytes, strict=True):
-            begin = -(-(storage.data_ptr() + num_kept * size) // HUGE_PAGE) * HUGE_PAGE
-            length = (storage.data_ptr() + storage.nbytes()) // HUGE_PAGE * HUGE_PAGE - begin
-            if length > 0 and madvise(begin, length, mmap.MADV_DONTNEED) == 0:
-                released += length
+        with self._changed:
+            self._num_used = min(self._num_used, num_kept)
+            kept_bytes = num_kept * min(self._entry_bytes, default=0)
+            self._num_chunks = min(self._num_chunks, kept_bytes // CHUNK_BYTES)
+            for storage, size in zip(self._storages, self._entry_bytes, strict=True):
+                begin = -(-(storage.data_ptr() + num_kept * size) // HUGE_PAGE) * HUGE_PAGE
+                length = (storage.data_ptr() + storage.nbytes()) // HUGE_PAGE * HUGE_PAGE - begin
+                if length > 0 and madvise(begin, length, mmap.MADV_DONTNEED) == 0:
+                    released += length
+            self._changed.notify_all()
         return released
 
     def wait(self) -> None:
-        """Wait until every page is populated; the thread stops pausing."""
-        self._is_awaited = True
-        if self._thread.ident is not None:
-            self._thread.join()
+        """Wait until the pages ahead of the entries in use are populated; the thread does not pause meanwhile."""
+        with self._changed:
+            self._is_awaited = True
+            self._changed.notify_all()
+            while self._thread.is_alive() and not self._is_stopped and self._num_chunks < self._num_wanted_chunks():
+                self._changed.wait(WAIT_SECONDS)
+            self._is_awaited = False
 
     def stop(self) -> None:
         """Stop the thread after its current chunk; the memory may be freed afterwards."""
-        self._stopped.set()
-        self.wait()
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join()
         self._storages.clear()
+
+    def _num_wanted_chunks(self) -> int:
+        """Return the chunks of each tensor that have entries in use, and CHUNKS_AHEAD more."""
+        used = max((self._num_used * size for size in self._entry_bytes), default=0)
+        longest = max((storage.nbytes() for storage in self._storages), default=0)
+        return min(-(-used // CHUNK_BYTES) + CHUNKS_AHEAD, -(-longest // CHUNK_BYTES))
 
     def _run(self) -> None:
         lower_priority([threading.get_native_id()], NICENESS)
         madvise = _madvise()
-        longest = max(storage.nbytes() for storage in self._storages)
-        for offset in range(0, longest, CHUNK_BYTES):
-            for storage, block_bytes in zip(self._storages, self._block_bytes, strict=True):
-                size = min(CHUNK_BYTES, storage.nbytes() - offset)
-                if self._num_kept is not None and offset >= self._num_kept * block_bytes:
-                    continue
-                began = time.monotonic()
-                while size > 0 and madvise(storage.data_ptr() + offset, size, MADV_POPULATE_WRITE) != 0:
-                    if (code := ctypes.get_errno()) not in AGAIN:
-                        log.warning(
-                            "cannot populate the KV cache, memory that the kernel promised is missing: %s",
-                            os.strerror(code),
-                        )
-                        return
-                    if self._stopped.is_set():
-                        return
-                ended = time.monotonic()
-                if not self._is_awaited and ended - self._step_began < BUSY_SECONDS:
-                    self._stopped.wait(PAUSES * (ended - began))
-                if self._stopped.is_set():
+        while True:
+            with self._changed:
+                while not self._is_stopped and self._num_chunks >= self._num_wanted_chunks():
+                    self._changed.wait()
+                if self._is_stopped:
                     return
+                chunk = self._num_chunks
+            for storage in self._storages:
+                began = time.monotonic()
+                if not self._populate(madvise, storage, chunk * CHUNK_BYTES):
+                    return
+                self._pause(time.monotonic() - began)
+            with self._changed:
+                if self._num_chunks == chunk:  # else it was released meanwhile
+                    self._num_chunks = chunk + 1
+                self._changed.notify_all()
+
+    def _populate(self, madvise: Any, storage: UntypedStorage, offset: int) -> bool:
+        """Populate a chunk; return False when the thread must end: it was stopped, or memory is missing."""
+        size = min(CHUNK_BYTES, storage.nbytes() - offset)
+        while size > 0 and madvise(storage.data_ptr() + offset, size, MADV_POPULATE_WRITE) != 0:
+            if (code := ctypes.get_errno()) not in AGAIN:
+                log.warning(
+                    "cannot populate the KV cache, memory that the kernel promised is missing: %s", os.strerror(code)
+                )
+                return False
+            if self._is_stopped:
+                return False
+        return not self._is_stopped
+
+    def _pause(self, seconds: float) -> None:
+        """Pause after a chunk that took `seconds`, if a step is expected."""
+        with self._changed:
+            if not self._is_awaited and not self._is_stopped and time.monotonic() - self._step_began < BUSY_SECONDS:
+                self._changed.wait_for(lambda: self._is_stopped or self._is_awaited, PAUSES * seconds)
 
 
 def _madvise() -> Any:

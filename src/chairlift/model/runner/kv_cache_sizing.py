@@ -3,6 +3,7 @@
     free on the host = min(MemAvailable, remaining limit of every cgroup above this process) - mapped weights
     free on CUDA     = free memory that the driver reports; a step is measured there (memory_profile.py)
     pool             = min(share * (free - one full step) - spare blocks, blocks that the largest batch could use)
+    cached on host   = at most max_cached_blocks of it, unless its size is set: other programs need memory, too
 
 Mapped weights lie in the page cache, which the kernel counts as free. Using that memory for the cache would make the
 kernel read the weights from disk again and again, so their size is subtracted.
@@ -20,8 +21,14 @@ from chairlift.model.config.runner_option_checks import check_max_memory
 from chairlift.model.runner.free_memory import FreeMemory, gibibytes
 
 DEVICE_SHARE = 0.9
-HOST_SHARE = 0.5
+HOST_SHARE = 0.25
 """Share on the host, whose memory other programs and the rest of the engine (tokenizer, page cache, Python) use too."""
+
+CACHED_BYTES = 256 << 20
+"""Bytes of cached blocks on the host, beside those that sequences hold, unless one sequence may have more."""
+
+CACHED_SEQUENCES = 8
+"""Number of the longest sequences of which cached blocks are kept, unless they have more than CACHED_BYTES."""
 
 
 class StepMemoryNeed(Protocol):
@@ -43,11 +50,15 @@ class StepMemoryNeed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KVCacheSize:
-    """The number of blocks, the bytes of one, and a report of how they were computed: (name, value) pairs."""
+    """The number of blocks, the bytes of one, and a report of how they were computed: (name, value) pairs.
+
+    max_cached_blocks: see RunnerInfo; None on a device, and where the size was set.
+    """
 
     num_blocks: int
     page_bytes: int
     report: tuple[tuple[str, str], ...]
+    max_cached_blocks: int | None = None
 
 
 def size_kv_cache(
@@ -89,6 +100,9 @@ def size_kv_cache(
             )  # fmt: skip
         if fitting > pool.useful_blocks:
             fitting, how = pool.useful_blocks, "as many as max_running_requests of max_model_len tokens can use"
+    max_cached = max_cached_blocks(pool) if on_host and max_memory is None and num_blocks is None else None
+    is_limited = max_cached is not None and max_cached < fitting
+    kept = f", of which {gibibytes(max_cached * page)} keep finished prompts" if is_limited and max_cached else ""
     return KVCacheSize(
         fitting,
         page,
@@ -96,9 +110,16 @@ def size_kv_cache(
             ("free memory", f"{gibibytes(free.num_bytes)} ({free.limit})"),
             ("memory of a step", f"{gibibytes(step_bytes)} ({step.source})"),
             ("num_blocks", f"{fitting} ({how})"),
-            ("kv cache", f"{gibibytes(fitting * page)}, {fitting // pool.groups * pool.block_size} tokens"),
+            ("kv cache", f"{gibibytes(fitting * page)}, {fitting // pool.groups * pool.block_size} tokens{kept}"),
         ),
+        max_cached if is_limited else None,
     )
+
+
+def max_cached_blocks(pool: KVCacheShape) -> int:
+    """Return the number of cached blocks on the host from which their memory is used again, before new memory."""
+    longest = pool.useful_blocks // pool.max_running_requests
+    return max(longest, min(CACHED_SEQUENCES * longest, CACHED_BYTES // pool.page_bytes))
 
 
 def agree_on_sizes(

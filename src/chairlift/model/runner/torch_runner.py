@@ -32,6 +32,7 @@ from chairlift.model.device.huge_page_tensors import keep_freed_memory
 from chairlift.model.device.kv_dtype import kv_cache_dtype
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.step_error_translation import StepErrors
+from chairlift.model.device.torch_thread_count import TorchThreadCount
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.runner.executor_and_cuda_graph_choice import (
     StepExecutor,
@@ -76,6 +77,7 @@ class TorchRunner:
         self._engine: StepExecutor | None = None
         self._results: deque[StepResult | UnreadResult | _WaitingStep] = deque()
         self._masks: dict[int, TokenMasks] = {}
+        self._threads = TorchThreadCount(1)
 
     def start(self) -> RunnerInfo:
         """Load the model, size and allocate the cache.
@@ -92,6 +94,7 @@ class TorchRunner:
         if loaded.torch_threads is not None:
             torch.set_num_threads(loaded.torch_threads)  # for this thread, and threads that first use torch later
         if loaded.device.type == "cpu":
+            self._threads = TorchThreadCount(torch.get_num_threads())
             keep_freed_memory()
         kind = _attention_kind(config, loaded)
         backend = loaded.attention() if loaded.attention else make_backend(*kind, deterministic=config.deterministic)
@@ -111,6 +114,7 @@ class TorchRunner:
             num_blocks=pool.num_blocks,
             block_size=config.block_size,
             block_bytes=pool.page_bytes,
+            max_cached_blocks=pool.max_cached_blocks,
             windows=model.groups.windows,
             model_id=loaded.model_id,
             logits_processors=tuple(config.logits_processor_factories),
@@ -158,7 +162,8 @@ class TorchRunner:
         engine = self._engine
         assert engine is not None, "launch before start, or after stop"
         use_device(engine.loaded.device)  # this may be another thread than that of start()
-        engine.populator.pause_for_step()
+        engine.populator.begin_step(int(plan.new_blocks[:, 3].max()) + 1 if len(plan.new_blocks) else 0)
+        self._threads.begin_step()
         # Masks may come before their launch: then the step need not wait for them.
         masks = self._masks.pop(plan.step_id, None)
         waits = len(plan.masked_samples) > 0 and masks is None
@@ -168,6 +173,7 @@ class TorchRunner:
         with StepErrors(engine.loaded.device), torch.inference_mode():
             step = engine.forward(plan, waits=waits)
             self._results.append(_WaitingStep(plan, step) if waits else engine.sample(step, masks))
+        self._threads.end_step()
 
     def release_blocks(self, num_kept: int) -> int:
         """Return the host memory of all but the first blocks to the system; returns bytes, 0 on a device."""
@@ -224,7 +230,7 @@ class TorchRunner:
     def warmup(self) -> None:
         """Compute the steps of warmup_plans() with separate tables and sampler; they read block 0 and write nothing.
 
-        Every page of the cache is populated when it returns.
+        The pages of the blocks that are used next are populated when it returns.
         """
         assert self._engine is not None, "warm-up before start, or after stop"
         use_device(self._engine.loaded.device)

@@ -1,0 +1,77 @@
+"""TorchThreadCount: uses fewer of torch's threads while other programs use their processors.
+
+torch's threads wait for each other several hundred times in a step. When another program has displaced one of them, all
+wait until it runs again, some milliseconds each time. One thread alone loses no more than the share of the other
+programs (ADR 0064).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from chairlift.core.host.process_activity import RunQueueDelay, ThreadTimes
+
+CHECK_SECONDS = 0.25
+"""Seconds between two measurements; one takes 0.3 ms."""
+
+MEASURED_SECONDS = 0.02
+"""Least seconds of steps in a measurement: several time slices of the system's scheduler."""
+
+DELAYED, CALM = 0.4, 0.2
+"""Shares of a measurement: a thread that waited longer for a processor is delayed, less than CALM is none."""
+
+FIRST_CALM_SECONDS, MAX_CALM_SECONDS = 2.0, 64.0
+"""Seconds without delay before more threads are tried; doubled by each trial that fails."""
+
+
+class TorchThreadCount:
+    """The number of torch's threads in the thread that computes steps; begin_step and end_step enclose each step."""
+
+    def __init__(
+        self, most: int, *, read: Callable[[], Sequence[ThreadTimes]] | None = None,
+        now: Callable[[], float] = time.monotonic, apply: Callable[[int], None] = torch.set_num_threads,
+    ) -> None:  # fmt: skip
+        """Begin with `most` threads, which torch uses already; `read` is RunQueueDelay.read."""
+        self._most = self.count = most
+        self._read, self._now, self._apply = read or RunQueueDelay().read, now, apply
+        self._step_began = 0.0
+        self._next_check_at, self._is_measuring, self._measured_seconds = 0.0, False, 0.0
+        self._calm_since: float | None = None
+        self._calm_seconds, self._raised_at = FIRST_CALM_SECONDS, 0.0
+
+    def begin_step(self) -> None:
+        """Begin a measurement if one is due."""
+        self._step_began = now = self._now()
+        if not self._is_measuring and self._most > 1 and now >= self._next_check_at:
+            self._is_measuring, self._measured_seconds = True, 0.0
+            self._read()
+
+    def end_step(self) -> None:
+        """End a measurement that is long enough, and use more or fewer threads in the next step."""
+        if not self._is_measuring:
+            return
+        now = self._now()
+        self._measured_seconds += now - self._step_began
+        if self._measured_seconds < MEASURED_SECONDS:
+            return
+        self._is_measuring, self._next_check_at = False, now + CHECK_SECONDS
+        shares = [each.delay_seconds / self._measured_seconds for each in self._read()]
+        self._change(sum(share > DELAYED for share in shares), max(shares, default=0.0) < CALM, now)
+
+    def _change(self, num_delayed: int, is_calm: bool, now: float) -> None:
+        if not is_calm:
+            self._calm_since = None
+        elif self._calm_since is None:
+            self._calm_since = now
+        if num_delayed and self.count > 1:
+            has_failed = now - self._raised_at < self._calm_seconds
+            self._calm_seconds = min(2 * self._calm_seconds, MAX_CALM_SECONDS) if has_failed else FIRST_CALM_SECONDS
+            self._set(max(1, self.count - num_delayed))
+        elif self.count < self._most and self._calm_since is not None and now - self._calm_since >= self._calm_seconds:
+            self._raised_at, self._calm_since = now, None
+            self._set(min(self._most, 2 * self.count))
+
+    def _set(self, count: int) -> None:
+        self.count = count
+        self._apply(count)

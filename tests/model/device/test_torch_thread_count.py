@@ -1,0 +1,90 @@
+"""TorchThreadCount: fewer threads while other programs displace them, all of them again when these have ended."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from chairlift.core.host.process_activity import ThreadTimes
+from chairlift.model.device.torch_thread_count import TorchThreadCount
+
+
+class Machine:
+    """Processors that some programs share with the threads; a step of 50 ms lasts longer for each of them."""
+
+    def __init__(self, most: int) -> None:
+        self.now = 100.0
+        self.num_displaced, self.share = 0, 0.0
+        self.applied: list[int] = []
+        self.num_reads = 0
+        self._read_at = self.now
+        self.threads = TorchThreadCount(most, read=self._read, now=lambda: self.now, apply=self.applied.append)
+
+    def run(self, seconds: float, step: float = 0.05) -> int:
+        """Compute steps for a time; return the number of threads after it."""
+        end = self.now + seconds
+        while self.now < end:
+            self.threads.begin_step()
+            self.now += step
+            self.threads.end_step()
+        return self.threads.count
+
+    def _read(self) -> Sequence[ThreadTimes]:
+        seconds, self._read_at = self.now - self._read_at, self.now
+        self.num_reads += 1
+        shares = [self.share if index < self.num_displaced else 0.05 for index in range(self.threads.count)]
+        return [ThreadTimes(seconds * (1 - share), seconds * share) for share in shares]
+
+
+def test_an_idle_machine_keeps_all_threads_and_is_measured_four_times_a_second() -> None:
+    machine = Machine(4)
+    assert machine.run(10.0) == 4 and machine.applied == []
+    assert machine.num_reads <= 2 * 4 * 10
+
+
+def test_one_thread_is_never_measured() -> None:
+    machine = Machine(1)
+    machine.num_displaced, machine.share = 1, 0.8
+    assert machine.run(10.0) == 1 and machine.num_reads == 0 and machine.applied == []
+
+
+@pytest.mark.parametrize(("most", "num_displaced", "expected"), [(2, 2, 1), (2, 1, 1), (8, 1, 7), (8, 4, 4), (8, 8, 1)])
+def test_displaced_threads_are_given_up_within_a_second(most: int, num_displaced: int, expected: int) -> None:
+    machine = Machine(most)
+    machine.num_displaced, machine.share = num_displaced, 0.6
+    machine.run(0.4)
+    assert machine.applied[0] == expected
+
+
+def test_a_thread_that_is_still_delayed_stays_alone() -> None:
+    machine = Machine(2)
+    machine.num_displaced, machine.share = 8, 0.8
+    assert machine.run(120.0) == 1 and machine.applied == [1]
+
+
+def test_all_threads_come_back_when_the_other_programs_have_ended() -> None:
+    machine = Machine(8)
+    machine.num_displaced, machine.share = 8, 0.8
+    assert machine.run(5.0) == 1
+    machine.num_displaced = 0
+    assert machine.run(1.5) == 1
+    assert machine.run(10.0) == 8 and machine.applied == [1, 2, 4, 8]
+
+
+def test_trials_become_rare_where_more_threads_are_displaced_again_and_again() -> None:
+    machine = Machine(2)
+    machine.share = 0.6
+    for _ in range(6_000):  # five minutes, in which only a second thread is displaced
+        machine.num_displaced = 1 if machine.threads.count > 1 else 0
+        machine.run(0.05)
+    assert 5 <= machine.applied.count(2) <= 8
+    machine.num_displaced = 0
+    assert machine.run(70.0) == 2
+
+
+def test_short_steps_are_measured_together() -> None:
+    machine = Machine(2)
+    machine.num_displaced, machine.share = 2, 0.6
+    machine.run(0.018, step=0.001)
+    assert machine.applied == []
+    machine.run(0.01, step=0.001)
+    assert machine.applied == [1]
