@@ -31,8 +31,10 @@ Serve a model to OpenAI clients, by default at http://127.0.0.1:8000/v1.
 
   chairlift serve
   chairlift serve MODEL --port 8080 --key-file keys.txt
-  curl localhost:8000/v1/chat/completions -H "Content-Type: application/json" \\
-       -d '{"model": "chairlift:demo", "messages": [{"role": "user", "content": "Hello!"}]}'
+  curl localhost:8000/v1/chat/completions \\
+       -H "Content-Type: application/json" \\
+       -d '{"model": "chairlift:demo",
+            "messages": [{"role": "user", "content": "Hello!"}]}'
 
 Without MODEL the embedded demo model is served. /health has the server's state, /docs the API's documentation
 and /metrics the metrics for Prometheus. On SIGTERM or Ctrl-C the server finishes open requests and exits; on a
