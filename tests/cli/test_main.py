@@ -164,7 +164,8 @@ def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (EngineDead("the engine died"), 1, "the engine died"),
         (QueueFull(3, 3), 1, "the waiting queue is full"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (OSError(28, "No space left on device"), 1, "cannot write the standard output: no space left on device"),
+        (OSError(28, "No space left on device", "a/b"), 1, "No space left on device: a/b"),
         (RuntimeError("two\nlines"), 1, "RuntimeError: two lines (run with -v for the traceback)"),
     ],
 )
@@ -220,6 +221,22 @@ def test_a_broken_pipe_ends_the_command_quietly() -> None:
     finally:
         running.kill()
         running.stderr.close()
+
+
+def test_help_without_room_or_reader_ends_with_one_sentence_or_none() -> None:
+    start = process_start(is_forked=True, modules=TORCH_MODULES)
+    command = [sys.executable, "-m", "chairlift", "help", "serve"]
+    with open("/dev/full", "wb") as full:
+        running = start(command, stdout=full, stderr=subprocess.PIPE)
+        assert running.stderr.read() == b"chairlift: cannot write the standard output: no space left on device\n"
+        assert running.wait(60) == 1
+        running.stderr.close()
+    reader, writer = os.pipe()
+    os.close(reader)
+    running = start(command, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (running.stderr.read(), running.wait(60)) == (b"", 141)
+    running.stderr.close()
 
 
 @pytest.mark.full

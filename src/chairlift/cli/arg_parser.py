@@ -49,6 +49,10 @@ class Parser(argparse.ArgumentParser):
         words = sys.argv[1:] if args is None else args
         return super().parse_known_args(hyphenated_flags(words), namespace)
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Write a text, such as the help. Raises OSError, which argparse itself hides."""
+        (file or sys.stderr).write(message)
+
     def error(self, message: str) -> NoReturn:
         """Raise UsageError instead of printing the usage text."""
         message = message.removeprefix("argument ")

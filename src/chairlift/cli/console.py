@@ -4,7 +4,15 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Protocol, TextIO
+
+
+class Output(Protocol):
+    """A stream or file that may be a terminal."""
+
+    def isatty(self) -> bool:
+        """Return whether a person reads it."""
+        ...
 
 
 class Console:
@@ -14,7 +22,7 @@ class Console:
         self.quiet = quiet
         self._file = file or sys.stderr
 
-    def shows_progress_bars(self, output_files: Sequence[TextIO]) -> bool:
+    def shows_progress_bars(self, output_files: Sequence[Output]) -> bool:
         """Return whether progress bars are visible here and no output file is a terminal."""
         return not self.quiet and self._file.isatty() and not any(file.isatty() for file in output_files)
 

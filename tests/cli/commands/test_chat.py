@@ -117,7 +117,8 @@ def test_a_saved_conversation_is_loaded_and_continued(tmp_path: Path) -> None:
     ("/frobnicate", "unknown command /frobnicate; /help lists the commands"),
     ("/undo", "the conversation has no question yet"), ("/retry", "the conversation has no question yet"),
     ("/save", "needs a file name"), ("/load", "needs a file name"), ("/load /nowhere/at/all", "No such file"),
-    ("/save /nowhere/at/all", "No such file"),
+    ("/save /nowhere/at/all", "cannot write /nowhere/at/all: there is no folder /nowhere/at"),
+    ("/save /dev/full", "cannot write /dev/full: no space left on device"), ("/save /tmp", "it is a folder"),
 ])  # fmt: skip
 def test_an_invalid_command_is_an_error_and_the_chat_continues(line: str, sentence: str) -> None:
     chat, _, errors = run_chat(line, "one")

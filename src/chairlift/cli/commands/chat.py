@@ -14,6 +14,7 @@ from chairlift.cli.escape_control_chars import escape_control_chars
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.core.errors import ChairliftError, ConfigError
+from chairlift.core.file_writes import write_whole
 from chairlift.llm.build import prepare
 from chairlift.llm.builtin_models import no_model_given
 from chairlift.llm.options import Options
@@ -212,7 +213,8 @@ class ChatSession:
     def _save(self, name: str) -> None:
         if not name:
             raise ConfigError("/save needs a file name")
-        Path(name).write_text(json.dumps(self.messages, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        text = json.dumps(self.messages, ensure_ascii=False, indent=1) + "\n"
+        write_whole(name, text.encode("utf-8", "backslashreplace"))
 
     def _load(self, name: str) -> None:
         if not name:
