@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol, TextIO
 
+from chairlift.cli.terminal_fold import fold_for
+
 
 class Output(Protocol):
     """A stream or file that may be a terminal."""
@@ -32,8 +34,13 @@ class Console:
             self.print_error(sentence)
 
     def print_error(self, sentence: str) -> None:
-        """Write a line about an error, also in quiet mode."""
-        print(sentence, file=self._file, flush=True)
+        """Write a line about an error, also in quiet mode; a terminal has it in lines that fit."""
+        print(fold_for(self._file, sentence), file=self._file, flush=True)
+
+    def print_exactly(self, line: str) -> None:
+        """Write a line that is to be copied, and so stays one, except in quiet mode."""
+        if not self.quiet:
+            print(line, file=self._file, flush=True)
 
     def print_row(self, name: str, value: str) -> None:
         """Write one name and value of a list."""
@@ -53,7 +60,7 @@ class ServiceConsole:
     def print_line(self, line: str) -> None:
         """Write a line, except in quiet mode."""
         if not self._quiet:
-            self._lines.handle(logging.makeLogRecord({"msg": line, "levelno": logging.INFO}))
+            self._lines.handle(logging.makeLogRecord({"msg": fold_for(sys.stderr, line), "levelno": logging.INFO}))
 
     def close(self, code: int) -> None:
         """Write what is left; exit with this code at once if that is stuck, which would block Python's normal exit."""

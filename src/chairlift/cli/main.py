@@ -114,9 +114,11 @@ def _open_closed_streams() -> None:
 
 
 def _print_error(sentence: str, code: int) -> int:
+    from chairlift.cli.terminal_fold import fold_for
     from chairlift.observability.url_check_and_redaction import without_user_info
 
-    print(f"chairlift: {without_user_info(' '.join(sentence.split()))}", file=sys.stderr, flush=True)
+    line = f"chairlift: {without_user_info(' '.join(sentence.split()))}"
+    print(fold_for(sys.stderr, line), file=sys.stderr, flush=True)
     return code
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from chairlift.cli.http_request import send_request, server_url
+from chairlift.cli.http_request import error_reason, send_request, server_url
 from chairlift.core.errors import ChairliftError
 
 REPLY_SECONDS = 3.0
@@ -121,7 +121,7 @@ class FleetReader:
         try:
             reading = self._read(now)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            text = str(error) or type(error).__name__
+            text = error_reason(error)
             row = FleetRow(replica=self.url, state=DOWN, reason=text)
             reading = FleetReading(url=self.url, at_seconds=now, service=DOWN, error=text, rows=(row,))
         reading = with_rates(reading, self._former)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 SERVICE_END = "Ctrl-C or SIGTERM ends `chairlift serve`, after its open requests"
 DOWNLOAD = "a model is downloaded when a command first names it: `chairlift serve MODEL`"
-LOADED = "`chairlift top` shows a server's replicas, and its route /v1/models lists its models"
+LOADED = "`chairlift top` shows a server's replicas, and the server's route /v1/models its models"
 ADVICE: Mapping[str, str] = {
     "run": "`chairlift chat MODEL` talks with a model, and `chairlift serve MODEL` serves it",
     "start": "`chairlift serve MODEL` serves a model",

@@ -34,7 +34,7 @@ def test_a_key_has_a_line_that_accepts_it_and_does_not_contain_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     key, err = create_key(capsys, "alice")
-    line = err.removeprefix("line for a key file: ")
+    line = err.removeprefix("line for a key file:\n")
     assert key not in err and line != err
     file = tmp_path / "keys"
     file.write_text(line)

@@ -17,7 +17,8 @@ def run(arguments: argparse.Namespace) -> int:
     line = key_line(key, arguments.tenant, admin=arguments.admin)
     console = Console(quiet=arguments.quiet)
     if arguments.key_file is None:
-        console.print_line(f"line for a key file: {line}")
+        console.print_line("line for a key file:")
+        console.print_exactly(line)
     else:
         check_output(arguments.key_file)
         with naming_file(arguments.key_file):

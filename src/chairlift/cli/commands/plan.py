@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import shutil
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +20,7 @@ from chairlift.cli.escape_control_chars import escape_line
 from chairlift.cli.progress_line import ProgressLine
 from chairlift.cli.settings import plan_settings, settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
+from chairlift.cli.terminal_fold import terminal_columns
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from chairlift.llm.builtin_models import DEMO, no_model_given
@@ -57,8 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(values, ensure_ascii=False, indent=2))
     else:
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        print("\n".join(map(escape_line, plan_table(values, columns))))
+        print("\n".join(map(escape_line, plan_table(values, terminal_columns(sys.stdout)))))
     return 0 if values["ok"] else 1
 
 
