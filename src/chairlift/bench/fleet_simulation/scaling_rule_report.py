@@ -13,9 +13,13 @@ from dataclasses import asdict
 from typing import Any
 
 from chairlift.bench.fleet_simulation.scaling_rule_comparison import FleetArm, FleetLoad
+from chairlift.bench.report.text_table import text_table
 
 EQUAL_COST_RATIO = 1.02
 """A rule is as cheap as another one if it costs at most this many times as much."""
+
+LEAST_IMPORTANT_FIRST = ("rev.", "down", "up", "cost", "peak", "queue", "mean")
+"""Columns in the order in which a narrow table leaves them out."""
 
 EQUAL_SLO = 1e-3
 """A rule is as good as another one if its SLO attainment is at most this much lower."""
@@ -88,7 +92,10 @@ def fleet_table(report: Mapping[str, Any], columns: int | None = None) -> Iterat
         f"one replica serves {report['capacity']['requests_per_second']:.2f} a second"
     )
     yield f"SLO: {slo}; goal {fleet['slo_goal']:.1%}; at most {fleet['max_replicas']} replicas"
-    yield from _arm_lines(report["arms"], columns)
+    yield from text_table(
+        [_arm_cells(arm) for arm in report["arms"]], left={"rule", "parameter"}, columns=columns,
+        least_important_first=LEAST_IMPORTANT_FIRST,
+    )  # fmt: skip
     for name, saving in report["savings"].items():
         yield f"autoscaler against {name}: {abs(saving):.1%} {'fewer' if saving >= 0 else 'more'} replica-hours"
     for name, pair in report["against"].items():
@@ -96,23 +103,6 @@ def fleet_table(report: Mapping[str, Any], columns: int | None = None) -> Iterat
             row = pair[key]
             shown = f"SLO {row['slo_attainment']:.2%}, {row['replica_hours']:.2f} hours" if row else "no variant"
             yield f"{name} {words}: {shown}"
-
-
-LEAST_IMPORTANT_FIRST = ("rev.", "down", "up", "cost", "peak", "queue", "mean")
-"""Columns in the order in which a narrow table leaves them out."""
-
-
-def _arm_lines(arms: Sequence[Mapping[str, Any]], columns: int | None) -> Iterator[str]:
-    """Yield the headings, and a line for each rule."""
-    rows = [_arm_cells(arm) for arm in arms]
-    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]} if rows else {}
-    for name in LEAST_IMPORTANT_FIRST:
-        if columns is not None and sum(widths.values()) + 2 * len(widths) - 2 > columns:
-            widths.pop(name, None)
-    for row in [{name: name for name in widths}, *rows]:
-        cells = (row[name].ljust(width) if name in ("rule", "parameter") else row[name].rjust(width)
-                 for name, width in widths.items())  # fmt: skip
-        yield "  ".join(cells)
 
 
 def _arm_cells(arm: Mapping[str, Any]) -> dict[str, str]:

@@ -26,10 +26,11 @@ def run(arguments: argparse.Namespace) -> int:
     diagnosis = diagnose(reader, replica_keys, interval)
     write_archive(diagnosis, path, [reader.keys, replica_keys], may_replace=arguments.force)
     first, *replicas = diagnosis.snapshots
+    num_problems = len(diagnosis.findings)
     num_read = sum(each.is_reachable for each in replicas)
     behind = f", {num_read} of {len(replicas)} replicas" if replicas else ""
     Console(quiet=arguments.quiet).print_line(
         f"{path}: {'the server' if first.is_reachable else 'the server does not answer'}{behind}, "
-        f"{len(diagnosis.findings)} problems"
+        f"{num_problems} problem{'s' * (num_problems != 1)}"
     )
     return 0 if first.is_reachable else 1

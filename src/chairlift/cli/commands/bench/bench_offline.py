@@ -1,6 +1,7 @@
 """`chairlift bench offline`: runs a workload on the engine and compares options and engines."""
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +16,7 @@ from chairlift.cli.console import Console
 from chairlift.cli.output_file_checks import check_outputs
 from chairlift.cli.settings import bench_settings, settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
-from chairlift.cli.terminal_fold import print_folded
+from chairlift.cli.terminal_fold import print_folded, terminal_columns
 from chairlift.core.errors import ConfigError
 from chairlift.llm.build import prepare
 from chairlift.llm.builtin_models import no_model_given
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     source = environment.source()
     arm_runs = _run_arms(arguments, run_spec, arms, count, console)
     content = report.build_report(run_spec, arm_runs, source, arguments.argv)
-    report_output.tell(report.table(content), arguments.json, content, print_folded)
+    report_output.tell(report.table(content, terminal_columns(sys.stdout)), arguments.json, content, print_folded)
     if arguments.plot is not None:
         plot.draw(content, arguments.plot)
     return _report_errors(arm_runs, console)
