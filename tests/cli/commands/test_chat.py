@@ -129,7 +129,7 @@ def test_a_saved_conversation_is_loaded_and_continued(tmp_path: Path) -> None:
     ("/set temperature 5", "temperature must be between 0 and 2, got 5.0"),
     ("/undo", "the conversation has no question yet"), ("/retry", "the conversation has no question yet"),
     ("/save", "needs a file name"), ("/load", "needs a file name"),
-    ("/load /nowhere/at/all", "cannot read /nowhere/at/all: No such file"),
+    ("/load /nowhere/at/all", "cannot read /nowhere/at/all: no such file"),
     ("/save /nowhere/at/all", "cannot write /nowhere/at/all: there is no folder /nowhere/at"),
     ("/save /dev/full", "cannot write /dev/full: no space left on device"), ("/save /tmp", "it is a folder"),
 ])  # fmt: skip
@@ -164,11 +164,11 @@ def test_every_command_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert errors.splitlines() == [
         'the system message is "Be\N{REPLACEMENT CHARACTER}[2J brief."', 'removed the question "one" and its answer',
         'removed the system message "Be\N{REPLACEMENT CHARACTER}[2J brief."', "there is no system message",
-        "new conversation; 0 messages are dropped", "the conversation is empty", f"saved 2 messages to {file}",
-        f"loaded 2 messages from {file}; 2 messages before are dropped",
+        "new conversation, without 0 messages from before", "the conversation is empty", f"saved 2 messages to {file}",
+        f"loaded 2 messages from {file}, without 2 messages from before",
         f'the system message is "{"x" * 50} ..."', "top_k is 5; it was the default (the model's, else 0)",
         "top_k is reset to the default (the model's, else 0); it was 5",
-        "new conversation with the same system message; 2 messages are dropped",
+        "new conversation with the same system message, without 2 messages from before",
     ]  # fmt: skip
     assert texts(chat) == ["x" * 60, "/quit", "echo /quit"] and capsys.readouterr().out.count("echo") == 3
     quiet = io.StringIO()

@@ -41,7 +41,10 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_once_prints_one_table(server: FleetServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_once_prints_one_table(
+    server: FleetServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     assert main(["top", "--url", server.url, "--once", "--interval", "0.1"]) == 0
     title, headings, line = capsys.readouterr().out.splitlines()
     assert title.startswith("replica http") and headings.split()[:2] == ["replica", "state"]

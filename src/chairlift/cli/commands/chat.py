@@ -13,6 +13,7 @@ from chairlift.cli.chat_backends import AnswerStats, ChatBackend, LocalBackend, 
 from chairlift.cli.chat_sampling import ChatSampling
 from chairlift.cli.console import Console
 from chairlift.cli.escape_control_chars import escape_control_chars, escape_line
+from chairlift.cli.http_request import error_reason
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.core.errors import ChairliftError, ConfigError
@@ -204,7 +205,7 @@ class ChatSession:
         num_before = len(self.messages)
         self.messages = [message for message in self.messages if message["role"] == "system"]
         kept = " with the same system message" if self.messages else ""
-        return f"new conversation{kept}; {num_before - len(self.messages)} messages are dropped"
+        return f"new conversation{kept}, without {_num_messages(num_before - len(self.messages))} from before"
 
     def _undo(self, _: str) -> str:
         question, _answer = self._remove_last_turn()
@@ -248,7 +249,7 @@ class ChatSession:
             raise ConfigError("/save needs a file name")
         text = json.dumps(self.messages, ensure_ascii=False, indent=1) + "\n"
         write_whole(name, text.encode("utf-8", "backslashreplace"))
-        return f"saved {len(self.messages)} messages to {name}"
+        return f"saved {_num_messages(len(self.messages))} to {name}"
 
     def _load(self, name: str) -> str:
         if not name:
@@ -256,7 +257,7 @@ class ChatSession:
         try:
             messages = json.loads(Path(name).read_text(encoding="utf-8"))
         except OSError as error:
-            raise ConfigError(f"cannot read {name}: {error.strerror or error}") from None
+            raise ConfigError(f"cannot read {name}: {error_reason(error)}") from None
         except (ValueError, RecursionError):
             messages = None
         if not isinstance(messages, list) or not all(
@@ -265,8 +266,12 @@ class ChatSession:
         ):
             raise ConfigError(f"{name} is not a saved conversation: a list of messages with role and content")
         num_before, self.messages = len(self.messages), messages
-        dropped = f"; {num_before} messages before are dropped" if num_before else ""
-        return f"loaded {len(messages)} messages from {name}{dropped}"
+        dropped = f", without {_num_messages(num_before)} from before" if num_before else ""
+        return f"loaded {_num_messages(len(messages))} from {name}{dropped}"
+
+
+def _num_messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"
 
 
 def _shortened(text: str) -> str:

@@ -175,6 +175,11 @@ class _BatchResults:
         self._writers = [OrderedWriter(file) for file in files]
         self.results: dict[int, RequestOutput] = {}
 
+    @property
+    def num_written(self) -> int:
+        """Number of results that each file has."""
+        return min(writer.written for writer in self._writers)
+
     def record(self, processor: OutputProcessor) -> None:
         """Keep and write the result of a finished request."""
         index = self._indices[id(processor)]
@@ -222,7 +227,7 @@ def _run_batch(
         results = list(batch.results.values())
         console.print_line(_summary(results, len(items), time.monotonic() - started))
         if len(results) < len(items):
-            console.print_line(_unfinished_text(results, len(items), num_tokens, output))
+            console.print_line(_unfinished_text(batch, len(items), num_tokens, output))
     return 0 if all(result.error is None for result in batch.results.values()) else 1
 
 
@@ -241,11 +246,11 @@ def _summary(results: list[RequestOutput], num_items: int, seconds: float) -> st
     )
 
 
-def _unfinished_text(results: list[RequestOutput], num_items: int, num_tokens: int, output: str | None) -> str:
+def _unfinished_text(batch: _BatchResults, num_items: int, num_tokens: int, output: str | None) -> str:
     """Return what is kept of a batch that has not ended, and how it goes on."""
-    num_lost = max(0, num_tokens - sum(result.usage.completion_tokens for result in results))
+    num_lost = max(0, num_tokens - sum(result.usage.completion_tokens for result in batch.results.values()))
     return (
-        f"not all done: {len(results)} results are in {output or 'the standard output'}; the other "
-        f"{num_items - len(results)} requests have none, and their {num_lost} output tokens are lost. A new run begins "
-        "anew, but for `chairlift run-batch`, which continues"
+        f"not all done: {batch.num_written} results are in {output or 'the standard output'}; the other "
+        f"{num_items - batch.num_written} requests have none there, and {num_lost} output tokens of unfinished ones are "
+        "lost. A new run begins anew; `chairlift run-batch` goes on where it has ended"
     )
