@@ -251,6 +251,6 @@ def _unfinished_text(batch: _BatchResults, num_items: int, num_tokens: int, outp
     num_lost = max(0, num_tokens - sum(result.usage.completion_tokens for result in batch.results.values()))
     return (
         f"not all done: {batch.num_written} results are in {output or 'the standard output'}; the other "
-        f"{num_items - batch.num_written} requests have none there, and {num_lost} output tokens of unfinished ones are "
-        "lost. A new run begins anew; `chairlift run-batch` goes on where it has ended"
+        f"{num_items - batch.num_written} requests have none there, and {num_lost} output tokens of unfinished ones "
+        "are lost. A new run begins anew; `chairlift run-batch` goes on where it has ended"
     )
