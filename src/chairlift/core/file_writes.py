@@ -20,7 +20,7 @@ class FileNotWritten(ChairliftError):
 
 
 @contextmanager
-def naming_file(path: str | Path) -> Iterator[None]:
+def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
     """Raise FileNotWritten for an OSError of the block, but for that of a pipe whose reader has ended."""
     try:
         yield
@@ -30,7 +30,7 @@ def naming_file(path: str | Path) -> Iterator[None]:
         raise FileNotWritten(f"cannot write {path}: {write_error_reason(error, path)}") from error
 
 
-def write_error_reason(error: OSError, path: str | Path) -> str:
+def write_error_reason(error: OSError, path: str | os.PathLike[str]) -> str:
     """Return why a file cannot be written, in words: "no space left on device"."""
     if isinstance(error, IsADirectoryError):
         return "it is a folder"
@@ -40,7 +40,7 @@ def write_error_reason(error: OSError, path: str | Path) -> str:
     return reason[:1].lower() + reason[1:]
 
 
-def write_whole(path: str | Path, content: bytes) -> None:
+def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file, replacing an existing one only when the new one is complete.
 
     Raises FileNotWritten; a file that existed is as before then.
