@@ -63,6 +63,17 @@ def test_help_and_version_are_commands(line: str, words: str) -> None:
     check_command(build_parser(), words.split())
 
 
+@for_each(("line", "values"), [
+    ("serve --gpu_memory_utilization 0.5 --no_overlap", {"max_memory": 0.5, "overlap": False}),
+    ("generate --max_tokens=7 --stop a_b", {"max_tokens": 7, "stop": ["a_b"]}),
+    ("bench serve --request_timeout_ms 5", {"request_timeout_ms": 5}), ("top --tls_ca a_b", {"tls_ca": "a_b"}),
+    ("fleet-update --replica_option max_memory=1GB", {"replica_option": ["max_memory=1GB"]}),
+])  # fmt: skip
+def test_a_flag_may_have_underscores_on_every_command(line: str, values: dict[str, object]) -> None:
+    arguments = vars(build_parser(line.split()).parse_args(line.split()))
+    assert {name: arguments[name] for name in values} == values
+
+
 @for_each("parser", PARSERS)
 def test_every_option_that_takes_a_value_shows_its_default(parser: Parser) -> None:
     """The exceptions are switches, and options whose feature is off by default."""
