@@ -152,7 +152,8 @@ def test_an_invalid_environment_variable_is_one_sentence(
 
 def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    assert "usage: chairlift" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "usage: chairlift" in err and err.endswith("chairlift: name a command, such as `chairlift serve`\n")
 
 
 # -- errors of a command -----------------------------------------------------------------------------------------------

@@ -170,6 +170,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = build_parser(words)
     if not argv:
         parser.print_help(sys.stderr)
+        raise UsageError("name a command, such as `chairlift serve`")
     check_command(parser, words)
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
