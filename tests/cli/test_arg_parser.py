@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.cli.arg_parser import Parser, UsageError
+from chairlift.cli.arg_parser import Parser, UsageError, hyphenated_flags
 from chairlift.cli.settings.setting_declaration import Setting
 
 
@@ -59,10 +59,12 @@ def test_messages_of_argparse_become_sentences(parser: Parser, message: str, sen
     assert str(caught.value) == sentence
 
 
-def test_subcommands_have_their_help_on_one_line() -> None:
-    parser = Parser(prog="tool")
-    subcommands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
-    for name in ("a", "much-longer"):
-        subcommands.add_parser(name, help=f"help of {name}")
-    lines = parser.format_help().splitlines()
-    assert any(line.split() == ["much-longer", "help", "of", "much-longer"] for line in lines)
+def test_a_flag_may_have_underscores_and_its_value_keeps_them(parser: Parser) -> None:
+    parser.add_argument("--max-memory")
+    parser.add_argument("words", nargs="*")
+    words = ["--max_memory", "a_b", "--max_memory=c_d=e_f", "--", "--g_h"]
+    assert hyphenated_flags(words) == ["--max-memory", "a_b", "--max-memory=c_d=e_f", "--", "--g_h"]
+    arguments = parser.parse_args(words)
+    assert (arguments.max_memory, arguments.words) == ("c_d=e_f", ["--g_h"])
+    with pytest.raises(UsageError, match=r"^--max-memory needs a value$"):
+        parser.parse_args(["--max_memory"])

@@ -17,6 +17,17 @@ def test_sentences_and_rows_go_to_the_file_unless_quiet() -> None:
     assert file.getvalue().split() == ["hello", "name", "value"]
 
 
+def test_a_terminal_has_lines_that_fit_but_for_those_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "64")
+    terminal = Terminal()
+    console = Console(file=terminal)
+    console.print_row("name", "value " * 8)
+    console.print_exactly("copy " * 20)
+    Console(quiet=True, file=terminal).print_exactly("hush")
+    row, rest, copied = terminal.getvalue().splitlines()
+    assert row.startswith("  name   ") and rest == " " * 29 + "value value" and copied == "copy " * 20
+
+
 def test_a_progress_bar_needs_a_terminal_without_other_output() -> None:
     assert Console(file=Terminal()).shows_progress_bars([io.StringIO()])
     assert not Console(file=Terminal()).shows_progress_bars([Terminal()])

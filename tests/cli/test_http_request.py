@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.client_tls import tls_context
-from chairlift.cli.http_request import send_request
+from chairlift.cli.http_request import error_reason, send_request
 from support_certificates import CertificateAuthority
 from support_router import Connection, ReceivedRequest, scripted
 from support_server import run
@@ -102,3 +102,12 @@ def test_a_server_that_asks_for_a_certificate_gets_that_of_the_files(tmp_path: P
             else:
                 with pytest.raises((OSError, http.client.HTTPException)):
                     send_request(url, "", timeout_seconds=5.0, tls=tls)
+
+
+def test_the_reason_of_an_error_is_in_words() -> None:
+    for error, reason in (
+        (ConnectionRefusedError(111, "Connection refused"), "connection refused"),
+        (ssl.SSLError(1, "WRONG_VERSION"), "WRONG_VERSION"), (http.client.BadStatusLine("x"), "x"),
+        (TimeoutError("timed out"), "timed out"), (TimeoutError(), "TimeoutError"),
+    ):  # fmt: skip
+        assert error_reason(error) == reason

@@ -52,7 +52,8 @@ def rejected(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ["doctor", "--help"],
         ["serve", "--help"],
         ["config", "show", "--help"],
-        ["--version"],
+        ["help", "bench", "serve"],
+        ["version"],
         ["generate", "--x"],
     ],
 )
@@ -104,11 +105,8 @@ def test_python_m_chairlift_is_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (
-            ["generat"],
-            "unknown command 'generat'; available are serve, router, fleet, autoscaler, generate, run-batch, chat, "
-            "bench, config, key, token, doctor, debug-dump, plan, top",
-        ),
+        (["generat"], "unknown command 'generat'; did you mean 'generate'?"),
+        (["generate", "--max_tokns=1"], "unknown option --max-tokns; did you mean --max-tokens?"),
         (["generate", "--temprature", "1"], "unknown option --temprature; did you mean --temperature?"),
         (["generate", "--temprature=1"], "unknown option --temprature; did you mean --temperature?"),
         (["generate", "-x"], "unknown option -x; `chairlift generate --help` lists the options"),
@@ -154,7 +152,8 @@ def test_an_invalid_environment_variable_is_one_sentence(
 
 def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    assert "usage: chairlift" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "usage: chairlift" in err and err.endswith("chairlift: name a command, such as `chairlift serve`\n")
 
 
 # -- errors of a command -----------------------------------------------------------------------------------------------
@@ -166,7 +165,8 @@ def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (EngineDead("the engine died"), 1, "the engine died"),
         (QueueFull(3, 3), 1, "the waiting queue is full"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (OSError(28, "No space left on device"), 1, "cannot write the standard output: no space left on device"),
+        (OSError(28, "No space left on device", "a/b"), 1, "No space left on device: a/b"),
         (RuntimeError("two\nlines"), 1, "RuntimeError: two lines (run with -v for the traceback)"),
     ],
 )
@@ -222,6 +222,22 @@ def test_a_broken_pipe_ends_the_command_quietly() -> None:
     finally:
         running.kill()
         running.stderr.close()
+
+
+def test_help_without_room_or_reader_ends_with_one_sentence_or_none() -> None:
+    start = process_start(is_forked=True, modules=TORCH_MODULES)
+    command = [sys.executable, "-m", "chairlift", "help", "serve"]
+    with open("/dev/full", "wb") as full:
+        running = start(command, stdout=full, stderr=subprocess.PIPE)
+        assert running.stderr.read() == b"chairlift: cannot write the standard output: no space left on device\n"
+        assert running.wait(60) == 1
+        running.stderr.close()
+    reader, writer = os.pipe()
+    os.close(reader)
+    running = start(command, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (running.stderr.read(), running.wait(60)) == (b"", 141)
+    running.stderr.close()
 
 
 @pytest.mark.full

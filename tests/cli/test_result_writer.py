@@ -4,14 +4,17 @@ import io
 import json
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.cli.prompt_items import PromptItem
-from chairlift.cli.result_writer import OrderedWriter, as_json
+from chairlift.cli.result_writer import LineFile, OrderedWriter, as_json
 from chairlift.core.engine_output import FinishReason, TokenLogprob, Usage
 from chairlift.core.errors import NonFiniteLogits
+from chairlift.core.file_writes import FileNotWritten
 from chairlift.llm.outputs import CompletionOutput, RequestOutput
+from support_file_sizes import file_size_limit
 
 
 def result(choice: CompletionOutput, error: NonFiniteLogits | None = None) -> RequestOutput:
@@ -56,6 +59,20 @@ def test_lines_are_in_order_and_those_after_a_gap_are_not_lost(order: list[int],
     lines.close()
     assert [int(line) for line in file.getvalue().split()] == sorted(order[:finished])
     assert lines.written == finished
+
+
+def test_a_full_disk_keeps_whole_lines_and_ends_the_writing(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_text("old")
+    with LineFile(str(path)) as file:
+        lines = OrderedWriter(file)
+        lines.put(0, "a" * 10)
+        with file_size_limit(15), pytest.raises(FileNotWritten, match=rf"^cannot write {path}: file too large$"):
+            lines.put(1, "b" * 10)
+        assert not file.isatty()
+        lines.put(2, "c")  # the disk has room again, but a line is missing
+        lines.close()
+    assert path.read_text() == "a" * 10 + "\n" and lines.written == 1
 
 
 def test_a_line_is_written_as_soon_as_those_before_it_are() -> None:

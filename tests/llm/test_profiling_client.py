@@ -202,7 +202,7 @@ def test_the_option_makes_a_profile(client: Any, tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot write .*nowhere/t\.json: No such file") as raised:
+    with pytest.raises(ConfigError, match=r"cannot write .*nowhere/t\.json: there is no folder") as raised:
         LLM(RANDOM, profile=str(tmp_path / "nowhere" / "t.json"))
     assert raised.value.details["option"] == "profile"
 

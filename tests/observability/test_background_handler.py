@@ -118,4 +118,4 @@ def test_a_full_disk_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixt
     for _ in range(5):
         logging.getLogger("chairlift.some").warning("x" * 10_000)
     stderr = capsys.readouterr().err
-    assert stderr.count("cannot be written") == 1 and "No space left" in stderr and "Traceback" not in stderr
+    assert stderr.count("cannot write the log file") == 1 and "no space left" in stderr and "Traceback" not in stderr

@@ -50,4 +50,4 @@ def test_a_full_disk_for_the_log_blocks_no_request(tmp_path: Path) -> None:
         for _ in range(100):
             assert httpx.get(server.url + "/v1/models").status_code == 200
         assert server.stop() == 0
-    assert server.log.count("cannot be written") == 1
+    assert server.log.count("cannot write the log file") == 1

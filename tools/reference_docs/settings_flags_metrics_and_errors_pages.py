@@ -43,7 +43,8 @@ A setting's value comes from the first of these that has one: the flag, the envi
 `chairlift config validate FILE.yaml` prints all errors in a file. The format of a file is described in
 [serving.md](serving.md#settings-in-a-file-chairlift-config).
 
-A flag that is true or false also has a `--no-` form. A server reads settings marked with * again on SIGHUP."""
+A flag that is true or false also has a `--no-` form. A flag may have underscores for its hyphens: `--max_memory` is
+`--max-memory`. A server reads settings marked with * again on SIGHUP."""
 
 FLAGS_INTRO = """# Flags of vLLM, SGLang, llama.cpp and Ollama
 

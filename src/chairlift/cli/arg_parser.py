@@ -3,13 +3,17 @@
 import argparse
 import difflib
 import re
+import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from chairlift.cli.help_formatter import HelpFormatter
 from chairlift.cli.settings.setting_declaration import Setting
 
 ARGPARSE_MESSAGES = (
     (re.compile(r"^(-\S+): (?=must |names )"), r"\1 "),
     (re.compile(r"^(-\S+): expected one argument$"), r"\1 needs a value"),
+    (re.compile(r"^(-\S+): expected at least one argument$"), r"\1 needs a value"),
     (re.compile(r"^(-\S+): not allowed with argument (\S+)$"), r"\1 and \2 cannot be given together"),
     (re.compile(r"^the following arguments are required: (.+)$"), r"\1 is required"),
 )
@@ -18,22 +22,6 @@ ARGPARSE_MESSAGES = (
 
 class UsageError(Exception):
     """The command line is not valid; the message is one sentence."""
-
-
-class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Formatter with a flag column so wide that most options take one line."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=34, width=120)
-
-    def add_argument(self, action: argparse.Action) -> None:
-        """Add an argument, and count the indent of subcommands in the column width.
-
-        Python 3.11 leaves the indent out.
-        """
-        super().add_argument(action)
-        if isinstance(action, argparse._SubParsersAction):
-            self._action_max_length += self._indent_increment
 
 
 class Parser(argparse.ArgumentParser):
@@ -54,6 +42,17 @@ class Parser(argparse.ArgumentParser):
         setting.add_to(group)
         self.settings.append(setting)
 
+    def parse_known_args(  # type: ignore[override]  # one signature for the overloads
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse words whose flags may have underscores for hyphens: --max_memory is --max-memory."""
+        words = sys.argv[1:] if args is None else args
+        return super().parse_known_args(hyphenated_flags(words), namespace)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Write a text, such as the help. Raises OSError, which argparse itself hides."""
+        (file or sys.stderr).write(message)
+
     def error(self, message: str) -> NoReturn:
         """Raise UsageError instead of printing the usage text."""
         message = message.removeprefix("argument ")
@@ -69,3 +68,18 @@ class Parser(argparse.ArgumentParser):
         similar = difflib.get_close_matches(name, self._option_string_actions, n=1)
         hint = f"did you mean {similar[0]}?" if similar else f"`{self.prog} --help` lists the options"
         raise UsageError(f"unknown option {name}; {hint}")
+
+
+def hyphenated_flags(words: Sequence[str]) -> list[str]:
+    """Return the words with hyphens for the underscores in the names of flags.
+
+    Values stay, and so does every word behind the word --.
+    """
+    end = list(words).index("--") if "--" in words else len(words)
+    flags = (_hyphenated(word) if word.startswith("--") else word for word in words[:end])
+    return [*flags, *words[end:]]
+
+
+def _hyphenated(word: str) -> str:
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from chairlift.cli.http_request import error_reason
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest
 from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.llm.batch_run import run_batch
@@ -185,7 +186,7 @@ class RemoteBackend:
             connection.request(method, self._base + path, body, self._headers)
             response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
-            raise ChatFailed(f"{self._url} does not respond: {error or type(error).__name__}") from None
+            raise ChatFailed(f"{self._url} does not respond: {error_reason(error)}") from None
         if response.status == http.client.OK:
             return response
         raw = response.read()

@@ -17,6 +17,7 @@ from chairlift.cli.settings.foreign_flag_actions import add_foreign_flags
 from chairlift.cli.settings.sampling_settings import SAMPLING
 from chairlift.cli.settings.service_settings import TOKEN_COMMAND
 from chairlift.cli.shared_arguments import Subcommands, add_command, add_model, add_settings, add_verbosity
+from chairlift.cli.unknown_command import unknown_command_message
 
 FLEET_UPDATE = "fleet-update"
 """The command `fleet update`: argparse has no subcommands beside a positional MODEL."""
@@ -33,7 +34,8 @@ def build_parser(words: Sequence[str] = ()) -> Parser:
     """
     parser = Parser(
         prog="chairlift", description="Run and serve large language models with continuous batching.",
-        epilog="`chairlift COMMAND --help` describes a command and its options.",
+        epilog="`chairlift help COMMAND` or `chairlift COMMAND --help` describes a command and its options. "
+        "`chairlift version` prints the version.",
     )  # fmt: skip
     parser.add_argument(
         "--version", action="version", version=f"chairlift {__version__}", help="print the version and exit"
@@ -60,14 +62,14 @@ def check_command(parser: Parser, words: Sequence[str]) -> None:
     names: list[str] = []
     for word in (*words, ""):
         inner = next((act for act in parser._actions if isinstance(act, argparse._SubParsersAction)), None)
-        if inner is None or word.startswith("-"):
+        if inner is None or word in parser._option_string_actions:
             return
-        choices = ", ".join(name for name in inner.choices if name != FLEET_UPDATE)
-        if not word:
-            parent = " ".join(["chairlift", *names])
-            raise UsageError(f"`{parent}` needs a command: {choices}")
+        choices = [name for name in inner.choices if name != FLEET_UPDATE]
+        if not word or word.startswith("-"):
+            parent, before = " ".join(["chairlift", *names]), f" before {word.partition('=')[0]}" if word else ""
+            raise UsageError(f"`{parent}` needs a command{before}: {', '.join(choices)}")
         if word not in inner.choices:
-            raise UsageError(f"unknown command {' '.join([*names, word])!r}; available are {choices}")
+            raise UsageError(unknown_command_message(names, word, choices))
         names.append(word)
         parser = inner.choices[word]
 
@@ -153,7 +155,14 @@ def _autoscaler(subcommands: "Subcommands[Parser]") -> None:
 
 
 def command_words(words: Sequence[str]) -> list[str]:
-    """Return the words of a command line, with one word for the command `fleet update`."""
+    """Return the words of a command line as the parser has them.
+
+    The command `fleet update` is one word, `help COMMAND` is the command with --help, and `version` is --version.
+    """
+    if words and words[0] == "help":
+        words = [*(word for word in words[1:] if not word.startswith("-") and word != "help"), "--help"]
+    elif words and words[0] == "version":
+        words = ["--version", *words[1:]]
     return [FLEET_UPDATE, *words[2:]] if list(words[:2]) == ["fleet", "update"] else list(words)
 
 

@@ -4,7 +4,17 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Protocol, TextIO
+
+from chairlift.cli.terminal_fold import fold_for
+
+
+class Output(Protocol):
+    """A stream or file that may be a terminal."""
+
+    def isatty(self) -> bool:
+        """Return whether a person reads it."""
+        ...
 
 
 class Console:
@@ -14,7 +24,7 @@ class Console:
         self.quiet = quiet
         self._file = file or sys.stderr
 
-    def shows_progress_bars(self, output_files: Sequence[TextIO]) -> bool:
+    def shows_progress_bars(self, output_files: Sequence[Output]) -> bool:
         """Return whether progress bars are visible here and no output file is a terminal."""
         return not self.quiet and self._file.isatty() and not any(file.isatty() for file in output_files)
 
@@ -24,8 +34,13 @@ class Console:
             self.print_error(sentence)
 
     def print_error(self, sentence: str) -> None:
-        """Write a line about an error, also in quiet mode."""
-        print(sentence, file=self._file, flush=True)
+        """Write a line about an error, also in quiet mode; a terminal has it in lines that fit."""
+        print(fold_for(self._file, sentence), file=self._file, flush=True)
+
+    def print_exactly(self, line: str) -> None:
+        """Write a line that is to be copied, and so stays one, except in quiet mode."""
+        if not self.quiet:
+            print(line, file=self._file, flush=True)
 
     def print_row(self, name: str, value: str) -> None:
         """Write one name and value of a list."""
@@ -45,7 +60,7 @@ class ServiceConsole:
     def print_line(self, line: str) -> None:
         """Write a line, except in quiet mode."""
         if not self._quiet:
-            self._lines.handle(logging.makeLogRecord({"msg": line, "levelno": logging.INFO}))
+            self._lines.handle(logging.makeLogRecord({"msg": fold_for(sys.stderr, line), "levelno": logging.INFO}))
 
     def close(self, code: int) -> None:
         """Write what is left; exit with this code at once if that is stuck, which would block Python's normal exit."""

@@ -31,8 +31,10 @@ Serve a model to OpenAI clients, by default at http://127.0.0.1:8000/v1.
 
   chairlift serve
   chairlift serve MODEL --port 8080 --key-file keys.txt
-  curl localhost:8000/v1/chat/completions -H "Content-Type: application/json" \\
-       -d '{"model": "chairlift:demo", "messages": [{"role": "user", "content": "Hello!"}]}'
+  curl localhost:8000/v1/chat/completions \\
+       -H "Content-Type: application/json" \\
+       -d '{"model": "chairlift:demo",
+            "messages": [{"role": "user", "content": "Hello!"}]}'
 
 Without MODEL the embedded demo model is served. /health has the server's state, /docs the API's documentation
 and /metrics the metrics for Prometheus. On SIGTERM or Ctrl-C the server finishes open requests and exits; on a
@@ -211,8 +213,9 @@ a second, cache hits, KV cache use and attempts.
   chairlift top --url http://localhost:8000 --once
   chairlift top --json --interval 10
 
-The keys are the variables CHAIRLIFT_ADMIN_KEY and CHAIRLIFT_API_KEY. A server that does not respond is shown as down.
-Ctrl-C ends the command. The exit code of --once is 1 when the server is down."""
+The keys are the variables CHAIRLIFT_ADMIN_KEY and CHAIRLIFT_API_KEY. A server that does not respond is shown as down,
+and tried again. q or Ctrl-C ends the command. Without a terminal one table is printed, as with --once. Its exit code is
+1 when the server is down."""
 
 CONFIG_HELP = """\
 Show the settings and their sources, or validate a settings file.

@@ -1,4 +1,4 @@
-"""send_request: one HTTP request of a command to a running server, with nothing but the standard library."""
+"""send_request, error_reason: one HTTP request of a command to a server, with the standard library alone."""
 
 import http.client
 import json
@@ -61,3 +61,10 @@ def send_request(
         if response.length:  # read1 does not say that the connection ended too early
             raise http.client.IncompleteRead(bytes(body), response.length)
         return response.status, bytes(body)
+
+
+def error_reason(error: Exception) -> str:
+    """Return why a server did not answer, in words: "connection refused"."""
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
+        return error.strerror[:1].lower() + error.strerror[1:]
+    return str(error) or type(error).__name__

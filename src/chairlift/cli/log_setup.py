@@ -22,6 +22,7 @@ def configure_logging(arguments: argparse.Namespace, environ: Mapping[str, str])
         ArgumentTypeError: an environment variable or a line of the settings file cannot be parsed.
     """
     from chairlift.core.errors import ConfigError
+    from chairlift.core.file_writes import write_error_reason
     from chairlift.observability.logging import configure
 
     values = resolve_group(settings.LOGGING, arguments, environ)
@@ -29,7 +30,8 @@ def configure_logging(arguments: argparse.Namespace, environ: Mapping[str, str])
     try:
         configure(config, sys.stderr)
     except OSError as error:
-        raise ConfigError(f"cannot write {config.file}: {error.strerror or error}", option="log_file") from None
+        reason = write_error_reason(error, config.file)
+        raise ConfigError(f"cannot write {config.file}: {reason}", option="log_file") from None
 
 
 def log_config(values: Mapping[str, Any], *, verbose: bool = False, quiet: bool = False) -> "LogConfig":

@@ -6,6 +6,7 @@ command runs.
 """
 
 import argparse
+import errno
 import importlib
 import io
 import os
@@ -13,6 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -24,6 +26,9 @@ from chairlift.web.service.early_sighup import hold_reloads
 
 SERVICES = ("serve", "router", "fleet", "autoscaler")
 """Commands that read their files again at SIGHUP."""
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a full or broken disk; without a file's name they are those of the standard output."""
 
 FAILED, BAD_INPUT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 130, 141, 143
 
@@ -40,7 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] in SERVICES:
         hold_reloads()
     try:
-        arguments = _parse(words)
+        try:
+            arguments = _parse(words)
+        except SystemExit:  # after --help or --version
+            sys.stdout.flush()
+            raise
         with termination:
             code = _run(arguments)
         sys.stdout.flush()
@@ -52,11 +61,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _print_error("terminated", TERMINATED)
         return _print_error("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        # Python flushes the buffered output at exit, which must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
         return BROKEN_PIPE
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS and not error.filename:
+            _discard_stdout()
         return _report_error(error, arguments)
+
+
+def _discard_stdout() -> None:
+    """Write the rest of the output nowhere: Python flushes it at exit, which must not fail again."""
+    with suppress(OSError):  # standard output of a program that calls main() may be no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Termination:
@@ -98,9 +114,11 @@ def _open_closed_streams() -> None:
 
 
 def _print_error(sentence: str, code: int) -> int:
+    from chairlift.cli.terminal_fold import fold_for
     from chairlift.observability.url_check_and_redaction import without_user_info
 
-    print(f"chairlift: {without_user_info(' '.join(sentence.split()))}", file=sys.stderr, flush=True)
+    line = f"chairlift: {without_user_info(' '.join(sentence.split()))}"
+    print(fold_for(sys.stderr, line), file=sys.stderr, flush=True)
     return code
 
 
@@ -124,6 +142,10 @@ def _report_error(error: Exception, arguments: argparse.Namespace | None) -> int
         return _print_error(message, BAD_INPUT)
     if isinstance(error, ChairliftError):
         return _print_error(error.message, FAILED)
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS and not error.filename:
+        from chairlift.core.file_writes import write_error_reason
+
+        return _print_error(f"cannot write the standard output: {write_error_reason(error, '')}", FAILED)
     if isinstance(error, OSError) and error.strerror:
         return _print_error(error.strerror + (f": {error.filename}" if error.filename else ""), FAILED)
     hint = "" if verbose else " (run with -v for the traceback)"
@@ -148,6 +170,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = build_parser(words)
     if not argv:
         parser.print_help(sys.stderr)
+        raise UsageError("name a command, such as `chairlift serve`")
     check_command(parser, words)
     arguments, unknown = parser.parse_known_args(words)
     if unknown:

@@ -15,8 +15,10 @@ def check_output(path: str) -> None:
         raise ConfigError(f"cannot write {path}: it is a folder")
     if not folder.is_dir():
         raise ConfigError(f"cannot write {path}: there is no folder {folder}")
-    if not os.access(target if target.exists() else folder, os.W_OK):
-        raise ConfigError(f"cannot write {path}: permission denied")
+    existing = target if target.exists() else folder
+    if not os.access(existing, os.W_OK):
+        is_read_only = os.statvfs(existing).f_flag & os.ST_RDONLY
+        raise ConfigError(f"cannot write {path}: {'read-only file system' if is_read_only else 'permission denied'}")
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None] | None = None) -> None:

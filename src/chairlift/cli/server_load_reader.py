@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from chairlift.cli.http_request import send_request, server_url
+from chairlift.cli.http_request import error_reason, send_request, server_url
 from chairlift.core.errors import ChairliftError
 
 REPLY_SECONDS = 3.0
@@ -103,11 +103,15 @@ class FleetReading:
 
 
 class FleetReader:
-    """Reads one server again and again; the rates of a reading are those since the former one."""
+    """Reads one server again and again; the rates of a reading are those since the former one.
+
+    Attributes:
+        url: URL of the server.
+    """
 
     def __init__(self, url: str, api_key: str = "", admin_key: str = "", tls: ssl.SSLContext | None = None) -> None:
         """Check the URL; `tls` is that of tls_context(), None trusts the system's authorities. Raises ConfigError."""
-        self._url, self._tls = server_url(url), tls
+        self.url, self._tls = server_url(url), tls
         self._keys = [key for key in (admin_key, api_key) if key]
         self._former: FleetReading | None = None
 
@@ -117,9 +121,9 @@ class FleetReader:
         try:
             reading = self._read(now)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            text = str(error) or type(error).__name__
-            row = FleetRow(replica=self._url, state=DOWN, reason=text)
-            reading = FleetReading(url=self._url, at_seconds=now, service=DOWN, error=text, rows=(row,))
+            text = error_reason(error)
+            row = FleetRow(replica=self.url, state=DOWN, reason=text)
+            reading = FleetReading(url=self.url, at_seconds=now, service=DOWN, error=text, rows=(row,))
         reading = with_rates(reading, self._former)
         if reading.service != DOWN:
             self._former = reading
@@ -129,11 +133,11 @@ class FleetReader:
         status, replicas = self._get("/admin/replicas")
         if status == http.client.OK:
             rows = tuple(row_of_replica(each) for each in _objects(json.loads(replicas)))
-            return FleetReading(url=self._url, at_seconds=now, service="router", rows=rows, metrics=self._metrics())
+            return FleetReading(url=self.url, at_seconds=now, service="router", rows=rows, metrics=self._metrics())
         load_status, load = self._get("/load")
         if load_status in _DENIED:
             raise FleetAccessDenied(
-                f"{self._url} rejects the API key with status {load_status}; set CHAIRLIFT_ADMIN_KEY or "
+                f"{self.url} rejects the API key with status {load_status}; set CHAIRLIFT_ADMIN_KEY or "
                 "CHAIRLIFT_API_KEY"
             )
         if load_status != http.client.OK:
@@ -141,8 +145,8 @@ class FleetReader:
         fields = json.loads(load)
         if not isinstance(fields, dict):
             raise ValueError("/load is no JSON object")
-        row = row_of_replica({"replica_id": self._url, "state": fields.get("state"), "load": fields})
-        return FleetReading(url=self._url, at_seconds=now, service="replica", rows=(row,), metrics=self._metrics())
+        row = row_of_replica({"replica_id": self.url, "state": fields.get("state"), "load": fields})
+        return FleetReading(url=self.url, at_seconds=now, service="replica", rows=(row,), metrics=self._metrics())
 
     def _metrics(self) -> Mapping[str, float]:
         status, text = self._get("/metrics")
@@ -152,7 +156,7 @@ class FleetReader:
         """Return status and body of a route; tries the other key if one is rejected."""
         status, body = 0, b""
         for key in self._keys or [""]:
-            status, body = send_request(self._url + path, key, timeout_seconds=REPLY_SECONDS, tls=self._tls)
+            status, body = send_request(self.url + path, key, timeout_seconds=REPLY_SECONDS, tls=self._tls)
             if status not in _DENIED:
                 break
         return status, body

@@ -41,7 +41,6 @@ PURPOSES = {
     "redis": "state that several routers share",
     "ray": "replicas on many machines",
     "flashinfer-python": "attention on GPUs, for the backend flashinfer",
-    "rich": "live table of chairlift top",
     "prometheus-client": "metrics",
     "opentelemetry-sdk": "traces",
     "opentelemetry-exporter-otlp-proto-grpc": "traces to a collector, by gRPC",

@@ -12,6 +12,7 @@ from os import PathLike
 
 from chairlift.core.engine_output import EngineOutput
 from chairlift.core.errors import ConfigError
+from chairlift.core.file_writes import write_error_reason
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
@@ -32,7 +33,7 @@ def open_profile(path: "str | PathLike[str]") -> PerfettoProfile:
     try:
         return PerfettoProfile(path)
     except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}", option="profile") from None
+        raise ConfigError(f"cannot write {path}: {write_error_reason(error, path)}", option="profile") from None
 
 
 class StepClock:

@@ -232,7 +232,10 @@ def _file_handler(config: LogConfig) -> logging.Handler:
         def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
             self._fails = True
             if not self._failed_before:
-                sys.stderr.write(f"chairlift: the log file {config.file} cannot be written: {sys.exc_info()[1]}\n")
+                error = sys.exc_info()[1]
+                reason = str(getattr(error, "strerror", None) or error)
+                reason = reason[:1].lower() + reason[1:]
+                sys.stderr.write(f"chairlift: cannot write the log file {config.file}: {reason}\n")
 
     handler = File(
         config.file, maxBytes=config.max_bytes, backupCount=config.backups, encoding="utf-8", errors="backslashreplace"

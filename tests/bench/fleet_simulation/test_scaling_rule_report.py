@@ -52,6 +52,9 @@ def test_the_first_variant_of_the_autoscaler_is_compared_at_equal_cost_and_at_eq
         "no variant",
     ):
         assert words in table
+    headings, *_ = narrow = [line for line in fleet_table(content, 80) if line[:10].split()[0] in ("rule", "hpa")]
+    assert headings.split()[:4] == ["rule", "parameter", "SLO", "hours"] and headings.endswith("ttft p99  tpot p99")
+    assert max(map(len, narrow)) <= 80 and "rev." not in headings and "  rev.  " in table
     assert json.loads(json.dumps(content))["load"]["peak_requests_per_second"] == pytest.approx(1 / 60)
 
 

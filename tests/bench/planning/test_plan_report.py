@@ -80,6 +80,14 @@ def test_what_chairlift_cannot_run_is_named(small: CapacityPlan) -> None:
     assert "Chairlift cannot run this plan:" in lines and f"  {problems[1]}" in lines
 
 
+def test_a_narrow_table_has_the_same_words_in_more_lines(small: CapacityPlan) -> None:
+    values = plan_values(small, "x", ["a problem " * 20])
+    wide, narrow = plan_table(values), plan_table(values, 80)
+    assert max(map(len, narrow)) <= 80 < max(map(len, wide)) and len(narrow) > len(wide)
+    assert sorted(" ".join(narrow).split()) == sorted(" ".join(wide).split())
+    assert plan_table(values, 1000) == [line.rstrip() for line in wide]
+
+
 def test_missing_gpus_are_said_with_what_those_at_hand_serve(small: CapacityPlan) -> None:
     few = replace(small, given=replace(small.given, hardware=replace(MACHINE, gpus=1, cores=0), rate=1e4))
     values = plan_values(few, "x", [])

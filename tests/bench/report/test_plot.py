@@ -9,6 +9,7 @@ import pytest
 
 from chairlift.bench.report import plot
 from chairlift.core.errors import ConfigError
+from chairlift.core.file_writes import FileNotWritten
 
 REPORT: dict[str, Any] = {
     "model": {"name": "tiny"}, "workload": {"name": "longtail"}, "output_tokens_per_second": 5.0,
@@ -73,7 +74,7 @@ def test_a_run_in_which_nothing_came_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot write"):
+    with pytest.raises(FileNotWritten, match="cannot write"):
         plot.draw(REPORT, str(tmp_path / "no" / "out.png"))
 
 

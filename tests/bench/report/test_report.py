@@ -12,7 +12,7 @@ from chairlift.bench.offline.comparison import Arm, ArmRuns
 from chairlift.bench.offline.offline_benchmark import measure
 from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.report import environment, report, report_output
-from chairlift.core.errors import ConfigError
+from chairlift.core.file_writes import FileNotWritten
 from chairlift.llm.builtin_models import RANDOM
 
 SPEC = RunSpec(
@@ -75,7 +75,7 @@ def test_it_is_written_as_strict_json(run: dict[str, Any], tmp_path: Path) -> No
     assert json.loads((tmp_path / "out.json").read_text()) == json.loads(json.dumps(made))
     with pytest.raises(ValueError, match="not JSON compliant"):
         report_output.write(str(tmp_path / "nan.json"), {"x": float("nan")})
-    with pytest.raises(ConfigError, match="cannot write"):
+    with pytest.raises(FileNotWritten, match="cannot write"):
         report_output.write(str(tmp_path / "no" / "out.json"), made)
 
 

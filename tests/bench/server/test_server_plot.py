@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chairlift.bench.server import server_plot
-from chairlift.core.errors import ConfigError
+from chairlift.core.file_writes import FileNotWritten
 
 
 def phase(name: str, good: float | None, *first: float) -> dict[str, Any]:
@@ -36,5 +36,5 @@ def test_a_phase_in_which_nothing_ended_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot write"):
+    with pytest.raises(FileNotWritten, match="cannot write"):
         drawn(tmp_path / "no" / "out.png", phase("1/s", 1.0, 0.1))

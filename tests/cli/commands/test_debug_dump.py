@@ -49,8 +49,8 @@ def test_a_server_that_is_down_is_written_too(
 def test_a_folder_that_is_missing_is_an_error_before_anything_is_read(
     server: FleetServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert dump(server, "--output", str(tmp_path / "no" / "d.tar.gz")) == 1
-    assert "no such folder" in capsys.readouterr().err and server.num_requests == 0
+    assert dump(server, "--output", str(tmp_path / "no" / "d.tar.gz")) == 2
+    assert "d.tar.gz: there is no folder" in capsys.readouterr().err and server.num_requests == 0
 
 
 def test_an_existing_file_is_kept_without_force(

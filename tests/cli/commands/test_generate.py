@@ -23,6 +23,7 @@ from chairlift.cli.result_writer import OrderedWriter
 from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
 from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.text_service import TextService
+from support_file_sizes import file_size_limit
 from support_forks import TORCH_MODULES, run_process
 from support_models import save_tiny
 from support_process import engine_threads
@@ -311,6 +312,21 @@ def test_the_output_is_rejected_before_anything_starts(
     assert fake_prepare.started == []
 
 
+def test_a_full_disk_is_one_sentence_and_keeps_whole_results(
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    prompts = jsonl(tmp_path / "p.jsonl", *({"prompt": f"r{number}"} for number in range(3)))
+    target = tmp_path / "out.jsonl"
+    assert main(["generate", "m", "--prompts", prompts, "--output", str(target), *FLAGS]) == 0
+    first, capsys_before = target.read_text().splitlines()[0], capsys.readouterr()
+    with file_size_limit(len(first) + 20):
+        assert main(["generate", "m", "--prompts", prompts, "--output", str(target), *FLAGS]) == 1
+    assert target.read_text() == first + "\n" and capsys_before.out == ""
+    *_, kept, error = capsys.readouterr().err.splitlines()
+    assert error == f"chairlift: cannot write {target}: file too large"
+    assert kept.startswith(f"not all done: 1 results are in {target}; the other 2 requests have none there, and ")
+
+
 def test_an_interrupt_keeps_what_is_finished_and_aborts_the_rest(
     fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,6 +356,7 @@ def test_an_interrupt_keeps_what_is_finished_and_aborts_the_rest(
     assert code == 130
     assert [each["id"] for each in read(target.read_text())] == [2, 4, 6]
     err = capsys.readouterr().err
+    assert f"3 results are in {target}; the other 3 requests have none there, and " in err
     assert "3 of 6 requests" in err and err.endswith("chairlift: interrupted\n") and "Traceback" not in err
     wait_until(lambda: engine_threads() <= before)
 

@@ -10,6 +10,7 @@ import pytest
 from chairlift.cli.main import main
 from chairlift.web.auth.api_keys import read_keys
 from chairlift.web.auth.principal import ADMIN, USER
+from support_file_sizes import file_size_limit
 
 KEY = re.compile(r"cl-[A-Za-z0-9_-]{43}\n")
 
@@ -33,7 +34,7 @@ def test_a_key_has_a_line_that_accepts_it_and_does_not_contain_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     key, err = create_key(capsys, "alice")
-    line = err.removeprefix("line for a key file: ")
+    line = err.removeprefix("line for a key file:\n")
     assert key not in err and line != err
     file = tmp_path / "keys"
     file.write_text(line)
@@ -99,6 +100,15 @@ def test_a_file_that_cannot_be_written_is_an_error_without_a_key(
 ) -> None:
     err = rejected(capsys, "alice", "--key-file", str(tmp_path / name))
     assert f"cannot write {tmp_path / name}".rstrip("/") in err
+
+
+def test_a_full_disk_leaves_the_key_file_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# people\n")
+    with file_size_limit(20):
+        assert main(["key", "alice", "--key-file", str(file)]) == 1
+    assert capsys.readouterr() == ("", f"chairlift: cannot write {file}: file too large\n")
+    assert file.read_text() == "# people\n"
 
 
 def test_quiet_leaves_the_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

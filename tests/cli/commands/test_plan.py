@@ -1,14 +1,18 @@
 """`chairlift plan`: the command line, its output and its exit codes."""
 
 import json
+import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chairlift.bench.planning import capacity
+from chairlift.bench.planning.simulated_replica import SimulatedReplica
 from chairlift.cli.main import main
 from support_checkpoints import PUBLISHED
+from support_cli import Terminal
 from support_planning import LLAMA_70B
 
 MACHINE = ("--cores", "4", "--memory", "16", "--input", "32", "--output", "8")
@@ -40,7 +44,31 @@ def test_the_table_is_for_people_and_the_embedded_model_is_the_default(capsys: p
     assert main(["plan", *MACHINE]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("model ") and "Chairlift runs this plan today" in out
-    assert "no model given" in err and "simulating" in err
+    assert "no model given" in err and err.count("\n") == 1
+
+
+def test_a_terminal_shows_each_trial_and_an_interrupt_erases_the_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal, run = Terminal(), SimulatedReplica.run
+    monkeypatch.setattr("sys.stderr", terminal)
+    assert main(["plan", *MACHINE]) == 0
+    lines = [line for line in terminal.getvalue().split("\r\x1b[K") if line.startswith("simulating")]
+    assert len(lines) > 3 and re.fullmatch(r"simulating trial 1 at \S+ requests/s \(tensor 1.*\)", lines[0])
+    assert terminal.getvalue().endswith("\r\x1b[K") and all(map(str.isprintable, lines))
+
+    def interrupt(replica: SimulatedReplica, workload: Any) -> Any:
+        if "trial 2" in terminal.getvalue():
+            signal.raise_signal(signal.SIGINT)
+        return run(replica, workload)
+
+    for words, output in (([], "trial 2"), (["--json"], "")):
+        terminal.truncate(0)
+        with monkeypatch.context() as patched:
+            patched.setattr(SimulatedReplica, "run", interrupt)
+            assert main(["plan", *MACHINE, *words]) == (130 if output else 0)
+        assert (output in terminal.getvalue()) and ("simulating" in terminal.getvalue()) == bool(output)
+    capsys.readouterr()
 
 
 @pytest.mark.full

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from chairlift.cli.main import main
+from chairlift.web.batch_files.output_journal import OutputJournal
+from support_file_sizes import file_size_limit
 from support_server import real_server
 from support_shares import FULL
 
@@ -98,6 +100,43 @@ def test_every_route_and_an_error_of_one_request(tmp_path: Path, capsys: pytest.
     assert "5 of 5 requests have responses" in capsys.readouterr().err
     assert main(["run-batch", "-i", str(batch), "-o", str(output)]) == 1  # nothing is left: no model is loaded
     assert "5 of 5 requests have responses" in capsys.readouterr().err
+
+
+def test_a_full_disk_names_the_file_and_the_next_run_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batch, output = write_batch(tmp_path / "in", 12), tmp_path / "out"
+    words = ["run-batch", MODEL, "-i", str(batch), "-o", str(output), "--engine-mode", "inline"]
+    with file_size_limit(2000):
+        assert main(words) == 1
+    done = len(texts(output))
+    *_, kept, error = capsys.readouterr().err.splitlines()
+    assert 0 < done < 12 and error == f"chairlift: cannot write {output}: file too large"
+    assert kept.startswith(f"{done} of 12 requests have responses in {output}, 0 of them an error; this run has ")
+    num_tokens = int(kept.partition("this run has ")[2].split()[0])
+    assert num_tokens > done and kept.endswith(" tokens. The same command goes on with the others")
+    assert main(words) == 0 and len(texts(output)) == 12
+    for target, sentence in (("/dev/full", "no space left on device"), (str(tmp_path), "it is a folder")):
+        assert main(["run-batch", MODEL, "-i", str(batch), "-o", target, "--engine-mode", "inline"]) in (1, 2)
+        assert f"chairlift: cannot write {target}: {sentence}\n" in capsys.readouterr().err
+
+
+def test_an_interrupt_counts_what_is_done_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batch, output, append = write_batch(tmp_path / "in", 6), tmp_path / "out", OutputJournal.append
+
+    def interrupt(journal: OutputJournal, custom_id: str, entry: Any) -> None:
+        append(journal, custom_id, entry)
+        if len(journal.done) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(OutputJournal, "append", interrupt)
+    words = ["run-batch", MODEL, "-i", str(batch), "-o", str(output), "--engine-mode", "inline"]
+    assert main([*words, "--max-concurrent", "1"]) == 130
+    *_, kept, error = capsys.readouterr().err.splitlines()
+    assert kept.startswith(f"2 of 6 requests have responses in {output}, 0 of them an error; this run has ")
+    assert error == "chairlift: interrupted" and len(texts(output)) == 2
 
 
 def test_a_running_server_gives_the_same_responses(tmp_path: Path) -> None:

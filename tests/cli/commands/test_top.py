@@ -1,24 +1,29 @@
-"""top.py: the table has every replica, --once and --json print, and Ctrl-C ends the command cleanly."""
+"""`chairlift top`: --once and --json print, a pipe gets one report, and a terminal is restored at every end."""
 
-import builtins
-import io
+import fcntl
 import itertools
 import json
 import os
+import re
+import select
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
-from typing import Any
+from contextlib import closing
 
 import pytest
 
-from chairlift.cli.commands.top import cells_of, table_of, title_of
 from chairlift.cli.main import main
-from chairlift.cli.server_load_reader import FleetReader, FleetReading, FleetRow
+from chairlift.cli.server_load_reader import FleetReader, FleetReading
 from support_fleet_server import FleetServer, open_fleet_server
+from support_forks import process_start
 
+MODULES = ("chairlift.cli.commands.top",)
 LOAD = {"state": "ready", "running_requests": 4, "waiting_requests": 1, "output_tokens": 10, "total_blocks": 8,
         "free_blocks": 6, "prompt_tokens": 100, "cached_tokens": 40}  # fmt: skip
 
@@ -36,49 +41,24 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_row_shows_what_is_known_and_a_dash_for_the_rest() -> None:
-    row = FleetRow(
-        replica="http://r1", state="ejected", reason="3 failures\x1b[2J", weight=1.5, running=4, waiting=0,
-        open_requests=2, attempts=1_000_000, tokens_per_second=12.34, cache_hit_ratio=0.456, kv_usage_ratio=1.0,
-    )  # fmt: skip
-    assert cells_of(row) == [
-        "http://r1", "ejected", "1.5", "2", "4", "0", "12.3", "46%", "100%", "1,000,000",
-        "3 failures\N{REPLACEMENT CHARACTER}[2J",
-    ]  # fmt: skip
-    assert cells_of(FleetRow(replica="r", state="unknown")) == ["r", "unknown", *["-"] * 8, ""]
-
-
-def test_the_title_counts_the_replicas_that_are_ready() -> None:
-    rows = (FleetRow(replica="a", state="healthy"), FleetRow(replica="b", state="ejected"))
-    reading = FleetReading(
-        url="http://h",
-        at_seconds=0,
-        service="router",
-        rows=rows,
-        metrics={"router_attempts": 7},
-        tokens_per_second=1.25,
-    )
-    assert title_of(reading) == "router http://h · 1 of 2 replicas ready · 1.2 tokens/s · 7 attempts"
-    assert title_of(FleetReading(url="u", at_seconds=0, service="down", error="no route")) == "u is down: no route"
-
-
-def test_the_table_takes_no_markup_from_a_server() -> None:
-    from rich.console import Console
-
-    rows = (FleetRow(replica="http://[bold]r1", state="ready", reason="[red]x[/red]"),)
-    output = io.StringIO()
-    Console(file=output, width=200).print(table_of(FleetReading(url="u", at_seconds=0, service="router", rows=rows)))
-    assert "http://[bold]r1" in output.getvalue() and "[red]x[/red]" in output.getvalue()
-
-
-def test_once_prints_one_table(server: FleetServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_once_prints_one_table(
+    server: FleetServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     assert main(["top", "--url", server.url, "--once", "--interval", "0.1"]) == 0
-    text = capsys.readouterr().out
-    assert text.count("replica http") == 1
-    line = next(line for line in text.splitlines() if "ready" in line)
-    assert [cell.strip() for cell in line.strip("│").split("│")][1:] == [
-        "ready", "-", "-", "4", "1", "0.0", "40%", "25%", "-", "",
-    ]  # fmt: skip
+    title, headings, line = capsys.readouterr().out.splitlines()
+    assert title.startswith("replica http") and headings.split()[:2] == ["replica", "state"]
+    assert line.split()[1:] == ["ready", "-", "-", "4", "1", "0.0", "40%", "25%", "-"]
+
+
+@pytest.mark.parametrize("options", [[], ["--once"]])
+def test_a_pipe_gets_one_report_that_fits_and_has_no_control_characters(
+    server: FleetServer, options: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["top", "--url", server.url, "--interval", "0.1", *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and max(map(len, lines)) <= 60 and "\x1b" not in "".join(lines)
 
 
 def test_once_as_json_is_one_line(server: FleetServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,36 +78,120 @@ def test_a_server_that_is_down_is_shown_as_such(server: FleetServer, capsys: pyt
     assert json.loads(capsys.readouterr().out)["service"] == "down"
 
 
-@pytest.mark.share(1)
-@pytest.mark.parametrize("options", [["--json"], []])
-def test_ctrl_c_ends_the_command_cleanly_while_the_server_comes_and_goes(
-    server: FleetServer, options: list[str]
-) -> None:
-    """The live table is read from the output of a process, whose terminal is a pipe."""
-    command = [sys.executable, "-m", "chairlift", "top", "--url", server.url, "--interval", "0.1", *options]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "160"}
-    ) as process:
-        assert process.stdout is not None
-        if options:
-            assert [json.loads(process.stdout.readline())["service"] for _ in range(3)] == ["replica"] * 3
-            server.routes = {}
-            while json.loads(process.stdout.readline())["service"] != "down":
-                pass
-            server.routes = {"/load": LOAD}
-            while json.loads(process.stdout.readline())["service"] != "replica":
-                pass
-        else:
-            while server.num_requests < 8:
-                assert process.poll() is None
-                time.sleep(0.01)
+def test_ctrl_c_ends_json_cleanly_while_the_server_comes_and_goes(server: FleetServer) -> None:
+    command = [sys.executable, "-m", "chairlift", "top", "--url", server.url, "--interval", "0.1", "--json"]
+    process = process_start(is_forked=True, modules=MODULES)(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert [json.loads(process.stdout.readline())["service"] for _ in range(3)] == ["replica"] * 3
+        server.routes = {}
+        while json.loads(process.stdout.readline())["service"] != "down":
+            pass
+        server.routes = {"/load": LOAD}
+        while json.loads(process.stdout.readline())["service"] != "replica":
+            pass
         process.send_signal(signal.SIGINT)
-        try:
-            output, errors = process.communicate(timeout=30)
-        finally:
-            process.kill()
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert (process.returncode, errors) == (0, "")
-    assert options or "ready" in output
+
+
+class TerminalOfTop:
+    """`chairlift top` in a pseudo terminal.
+
+    Attributes:
+        process: the command.
+        text: what it has written.
+    """
+
+    def __init__(self, url: str, columns: int = 80, lines: int = 20) -> None:
+        self.master, self._device = os.openpty()
+        self.resize(columns, lines)
+        self._mode = termios.tcgetattr(self._device)
+        self.text = ""
+        environ = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
+        self.process = process_start(is_forked=True, modules=MODULES)(
+            [sys.executable, "-m", "chairlift", "top", "--url", url, "--interval", "0.1"],
+            env=environ | {"TERM": "xterm"},
+            stdin=self._device, stdout=self._device, stderr=self._device,
+        )  # fmt: skip
+
+    def resize(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self._device, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def wait_for(self, text: str) -> str:
+        """Read until a drawing has this text; returns the drawing."""
+        deadline = time.monotonic() + 60
+        while True:
+            _, *drawings = self.text.split("\x1b[H")
+            found = next((each for each in drawings if text in each and each.endswith("\x1b[J")), None)
+            if found is not None:
+                return found
+            ready, _, _ = select.select([self.master], [], [], deadline - time.monotonic())
+            assert ready, self.text[-2000:]
+            self.text += os.read(self.master, 65536).decode()
+
+    def end(self) -> int:
+        """Wait for the end; returns the exit code. The terminal must be as before."""
+        code: int = self.process.wait(60)
+        while select.select([self.master], [], [], 0)[0]:
+            self.text += os.read(self.master, 65536).decode()
+        assert self.text.endswith("\x1b[?25h\x1b[?1049l") and "Traceback" not in self.text
+        assert termios.tcgetattr(self._device) == self._mode
+        return code
+
+    def close(self) -> None:
+        self.process.kill()
+        os.close(self.master)
+        os.close(self._device)
+
+
+@pytest.mark.parametrize("ending", ["q", signal.SIGINT, signal.SIGTERM])
+def test_a_terminal_is_restored_however_the_command_ends(server: FleetServer, ending: str | signal.Signals) -> None:
+    with closing(TerminalOfTop(server.url)) as top:
+        drawing = re.sub(r"\x1b\[\d*m", "", top.wait_for("25%"))
+        lines = drawing.replace("\x1b[K", "").removesuffix("\x1b[J").split("\r\n")
+        assert len(lines) == 20 and max(map(len, lines)) <= 80
+        assert lines[0].startswith("replica http") and lines[-1] == "q quits; readings every 0.1 s"
+        if isinstance(ending, str):
+            os.write(top.master, ending.encode())
+        else:
+            top.process.send_signal(ending)
+        assert top.end() == 0
+
+
+def test_a_terminal_may_change_its_size_and_the_server_may_go(server: FleetServer) -> None:
+    with closing(TerminalOfTop(server.url)) as top:
+        top.wait_for("attempts")
+        top.text = ""
+        top.resize(50, 6)
+        top.process.send_signal(signal.SIGWINCH)  # the terminal does it for the processes that it controls
+        drawing = re.sub(r"\x1b\[\d*m", "", top.wait_for("wait  tok/s\x1b[K"))
+        assert drawing.count("\r\n") == 5
+        server.stop()
+        assert "tried again every 0.1 s" in top.wait_for(f"{server.url} is down: ")
+        os.write(top.master, b"q")
+        assert top.end() == 0
+
+
+def test_a_server_that_hangs_holds_up_no_key() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with closing(TerminalOfTop(url)) as top:
+            top.wait_for(f"reading {url} ...")
+            os.write(top.master, b"q")
+            assert top.end() == 0 and "is down" not in top.text
+
+
+def test_a_rejected_key_restores_the_terminal(server: FleetServer) -> None:
+    server.keys = {"/load": "k", "/admin/replicas": "k"}
+    with closing(TerminalOfTop(server.url)) as top:
+        assert top.process.wait(60) == 1
+        while "CHAIRLIFT_ADMIN_KEY" not in top.text:
+            top.text += os.read(top.master, 65536).decode()
+        assert top.text.index("\x1b[?1049l") < top.text.index("rejects the API key")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -170,20 +234,4 @@ def test_a_rejected_key_is_one_sentence(server: FleetServer, capsys: pytest.Capt
 def test_the_keys_come_from_the_environment(server: FleetServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.keys = {"/load": "k", "/admin/replicas": "k"}
     monkeypatch.setenv("CHAIRLIFT_ADMIN_KEY", "k")
-    assert main(["top", "--url", server.url, "--once", "--json", "--interval", "0.1"]) == 0
-
-
-def test_without_rich_the_error_says_how_to_install_it(
-    server: FleetServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import_module = builtins.__import__
-
-    def blocked(name: str, *arguments: Any) -> Any:
-        if name.partition(".")[0] == "rich":
-            raise ImportError(name)
-        return import_module(name, *arguments)
-
-    monkeypatch.setattr(builtins, "__import__", blocked)
-    assert main(["top", "--url", server.url, "--once"]) == 2
-    assert "pip install 'chairlift[top]'" in capsys.readouterr().err
     assert main(["top", "--url", server.url, "--once", "--json", "--interval", "0.1"]) == 0

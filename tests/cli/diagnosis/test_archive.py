@@ -17,6 +17,7 @@ from chairlift.cli.diagnosis.diagnosis import Diagnosis
 from chairlift.cli.diagnosis.server_reader import PARTS, Keys
 from chairlift.cli.diagnosis.server_snapshot import Part
 from chairlift.core.errors import ConfigError
+from chairlift.core.file_writes import FileNotWritten
 from chairlift.router.endpoint import ReplicaKind
 from support_diagnosis import ADMIN_KEY, KEYS, USER_KEY, VALID, diagnosed, live_replica, snapshot
 from support_router import CHAT, HELLO, running_router
@@ -101,7 +102,7 @@ def test_a_key_that_a_server_repeats_is_hidden(tmp_path: Path) -> None:
 
 def test_an_archive_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "dump.tar.gz").mkdir()
-    with pytest.raises(OSError, match="dump"):
+    with pytest.raises(FileNotWritten, match=r"^cannot write .*dump\.tar\.gz: it is a folder$"):
         write_archive(made("http://a"), tmp_path / "dump.tar.gz", [], may_replace=True)
     with pytest.raises(ConfigError, match="exists"):  # written by another process since the check before
         write_archive(made("http://a"), tmp_path / "dump.tar.gz", [])

@@ -13,9 +13,13 @@ from dataclasses import asdict
 from typing import Any
 
 from chairlift.bench.fleet_simulation.scaling_rule_comparison import FleetArm, FleetLoad
+from chairlift.bench.report.text_table import text_table
 
 EQUAL_COST_RATIO = 1.02
 """A rule is as cheap as another one if it costs at most this many times as much."""
+
+LEAST_IMPORTANT_FIRST = ("rev.", "down", "up", "cost", "peak", "queue", "mean")
+"""Columns in the order in which a narrow table leaves them out."""
 
 EQUAL_SLO = 1e-3
 """A rule is as good as another one if its SLO attainment is at most this much lower."""
@@ -78,8 +82,8 @@ def _short(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if row is None else {name: row[name] for name in ("parameter", "slo_attainment", "replica_hours")}
 
 
-def fleet_table(report: Mapping[str, Any]) -> Iterator[str]:
-    """Return the lines of the printed table."""
+def fleet_table(report: Mapping[str, Any], columns: int | None = None) -> Iterator[str]:
+    """Return the lines of the printed table; where `columns` are too few, it leaves out LEAST_IMPORTANT_FIRST."""
     load, fleet = report["load"], report["fleet"]
     slo = ", ".join(f"{name} {limit:g} s" for name, limit in fleet["slo"].items()) or "none"
     yield (
@@ -88,17 +92,10 @@ def fleet_table(report: Mapping[str, Any]) -> Iterator[str]:
         f"one replica serves {report['capacity']['requests_per_second']:.2f} a second"
     )
     yield f"SLO: {slo}; goal {fleet['slo_goal']:.1%}; at most {fleet['max_replicas']} replicas"
-    yield (
-        f"{'rule':<12} {'parameter':<24} {'SLO':>7} {'hours':>9} {'cost':>9} {'mean':>7} {'peak':>6} {'queue':>7} "
-        f"{'up':>5} {'down':>5} {'rev.':>5} {'ttft p99':>9} {'tpot p99':>9}"
-    )
-    for row in report["arms"]:
-        yield (
-            f"{row['rule']:<12} {row['parameter']:<24} {row['slo_attainment']:>7.2%} {row['replica_hours']:>9.2f} "
-            f"{row['cost']:>9.2f} {row['mean_replicas']:>7.1f} {row['peak_replicas']:>6} "
-            f"{row['max_waiting_requests']:>7} {row['growths']:>5} {row['shrinkings']:>5} {row['reversals']:>5} "
-            f"{row['ttft_seconds']['p99'] or 0:>9.2f} {row['tpot_seconds']['p99'] or 0:>9.3f}"
-        )
+    yield from text_table(
+        [_arm_cells(arm) for arm in report["arms"]], left={"rule", "parameter"}, columns=columns,
+        least_important_first=LEAST_IMPORTANT_FIRST,
+    )  # fmt: skip
     for name, saving in report["savings"].items():
         yield f"autoscaler against {name}: {abs(saving):.1%} {'fewer' if saving >= 0 else 'more'} replica-hours"
     for name, pair in report["against"].items():
@@ -106,3 +103,13 @@ def fleet_table(report: Mapping[str, Any]) -> Iterator[str]:
             row = pair[key]
             shown = f"SLO {row['slo_attainment']:.2%}, {row['replica_hours']:.2f} hours" if row else "no variant"
             yield f"{name} {words}: {shown}"
+
+
+def _arm_cells(arm: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "rule": arm["rule"], "parameter": arm["parameter"], "SLO": f"{arm['slo_attainment']:.2%}",
+        "hours": f"{arm['replica_hours']:.2f}", "cost": f"{arm['cost']:.2f}", "mean": f"{arm['mean_replicas']:.1f}",
+        "peak": f"{arm['peak_replicas']}", "queue": f"{arm['max_waiting_requests']}", "up": f"{arm['growths']}",
+        "down": f"{arm['shrinkings']}", "rev.": f"{arm['reversals']}",
+        "ttft p99": f"{arm['ttft_seconds']['p99'] or 0:.2f}", "tpot p99": f"{arm['tpot_seconds']['p99'] or 0:.3f}",
+    }  # fmt: skip

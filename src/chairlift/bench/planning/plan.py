@@ -1,6 +1,6 @@
 """make_plan: joins memory, parallel sizes and capacity into the number of replicas and devices that a load needs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from chairlift.bench.planning.capacity import CapacityEstimate, Targets, Trial, find_capacity, try_rate
@@ -125,8 +125,10 @@ class CapacityPlan:
         return {name: value / whole for name, value in parts.items()}
 
 
-def make_plan(given: PlanInput) -> CapacityPlan:
+def make_plan(given: PlanInput, note: Callable[[str], None] = lambda text: None) -> CapacityPlan:
     """Choose the split of a replica that needs the fewest devices for the rate, and count its replicas.
+
+    `note` gets the text of each simulation before it begins: "trial 3 at 12.5 requests/s (tensor 2, ..)".
 
     Raises ConfigError when memory is too small, or the targets cannot be reached.
     """
@@ -139,7 +141,7 @@ def make_plan(given: PlanInput) -> CapacityPlan:
     # The largest split first: it keeps tight targets best, and bounds the search for the others.
     for replica in reversed(replicas[: MAX_SPLITS if given.step_model is None else 1]):
         try:
-            plan = _plan_of(given, replica, min((one.devices for one in plans), default=None))
+            plan = _plan_of(given, replica, min((one.devices for one in plans), default=None), note)
         except ConfigError as error:
             errors.append(error)
             tried[str(replica.sizes)] = error.message
@@ -171,18 +173,27 @@ def simulated_replica(given: PlanInput, replica: ReplicaMemory, step_model: SimS
     )  # fmt: skip
 
 
-def _plan_of(given: PlanInput, replica: ReplicaMemory, most_devices: int | None) -> CapacityPlan | None:
+def _plan_of(
+    given: PlanInput, replica: ReplicaMemory, most_devices: int | None, note: Callable[[str], None]
+) -> CapacityPlan | None:
     """Return the plan with this split; None where it needs more than most_devices devices."""
     model = given.step_model or estimate_step_model(
         given.memory, given.hardware.device_speed, replica.sizes, given.load.tokens
     )
     simulated = simulated_replica(given, replica, model)
     least_rate = 0.0 if most_devices is None else given.rate / (most_devices // replica.sizes.devices or 1)
-    capacity = find_capacity(simulated, given.load, given.targets, count=given.count, least_rate=least_rate)
+    num_trials = 0
+
+    def try_at(rate: float) -> Trial:
+        nonlocal num_trials
+        num_trials += 1
+        note(f"trial {num_trials} at {rate:.3g} requests/s ({replica.sizes})")
+        return try_rate(simulated, given.load, given.targets, rate, given.count)
+
+    capacity = find_capacity(simulated, given.load, given.targets, least_rate=least_rate, try_at=try_at)
     if capacity is None:
         return None
-    share = given.rate / capacity.replicas(given.rate)
     return CapacityPlan(
         given=given, replica=replica, step_model=model, capacity=capacity, others={},
-        at_rate=try_rate(simulated, given.load, given.targets, share, given.count),
+        at_rate=try_at(given.rate / capacity.replicas(given.rate)),
     )  # fmt: skip

@@ -7,6 +7,7 @@ estimated   a rule of thumb, or a default of roofline.py
 simulated   the real scheduler on the step times above it
 """
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ from chairlift.bench.planning.plan import CapacityPlan
 SCHEMA = 1
 KIND = "chairlift plan"
 EXACT, GIVEN, FITTED, ESTIMATED, SIMULATED = "exact", "given", "fitted", "estimated", "simulated"
+MIN_VALUE_WIDTH = 20
+"""Least columns of the values in a narrow terminal."""
+
 LEAST_DEDICATED_CORES = 3
 """Cores from which the native kernels leave one to the rest of the server."""
 
@@ -157,16 +161,25 @@ def _options(plan: CapacityPlan) -> list[tuple[str, str]]:
     return [*options, ("max-memory", f"{max(1, plan.replica.kv_cache // 10**6)}MB")]
 
 
-def plan_table(values: dict[str, Any]) -> list[str]:
-    """Return the lines of a plan for people, from its plain values."""
+def plan_table(values: dict[str, Any], columns: int | None = None) -> list[str]:
+    """Return the lines of a plan for people, from its plain values, at most `columns` wide if that is possible."""
     source = values["sources"]
     rows = [(name, value, source.get(key, key)) for name, value, key in _rows(values)]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    lines = [f"{name:<{widths[0]}}  {value:<{widths[1]}}  {key}".rstrip() for name, value, key in rows]
+    names, longest, sources = (max(len(row[column]) for row in rows) for column in (0, 1, 2))
+    width = longest if columns is None else max(MIN_VALUE_WIDTH, min(longest, columns - names - sources - 4))
+    lines = []
+    for name, value, key in rows:
+        first, *others = textwrap.wrap(value, width, break_long_words=False, break_on_hyphens=False) or [""]
+        lines.append(f"{name:<{names}}  {first:<{width}}  {key}".rstrip())
+        lines += [f"{'':<{names}}  {other}" for other in others]
     chairlift = values["chairlift"]
     lines += ["", "Chairlift runs this plan today" if chairlift["runs_today"] else "Chairlift cannot run this plan:"]
-    lines += [f"  {problem}" for problem in chairlift["problems"]]
-    return lines + [f"* {sentence}" for sentence in values["advice"]]
+    sentences = [f"  {problem}" for problem in chairlift["problems"]] + [f"* {each}" for each in values["advice"]]
+    for sentence in sentences:
+        lines += [sentence] if columns is None else textwrap.wrap(
+            sentence, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )  # fmt: skip
+    return lines
 
 
 def _rows(values: dict[str, Any]) -> Iterator[tuple[str, str, str]]:

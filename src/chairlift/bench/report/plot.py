@@ -2,11 +2,13 @@
 
 import functools
 import importlib.util
+import io
 from collections.abc import Mapping
 from typing import Any
 
 from chairlift.bench.peers.registry import OWN_NAME
 from chairlift.core.errors import ConfigError
+from chairlift.core.file_writes import write_whole
 
 
 def check_plot() -> None:
@@ -21,7 +23,7 @@ def check_plot() -> None:
 def draw(report: Mapping[str, Any], path: str) -> None:
     """Draw a report: its arms side by side, or the median run of its only arm.
 
-    Raises ConfigError when the file cannot be written.
+    Raises FileNotWritten.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -42,10 +44,9 @@ def draw(report: Mapping[str, Any], path: str) -> None:
         _requests(requests, report["timeline"])
         _cache(cache, report["timeline"], report["kv_cache_usage"]["total_kv_tokens"])
     FigureCanvasAgg(figure)
-    try:
-        figure.savefig(path, format="png")
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
+    image = io.BytesIO()
+    figure.savefig(image, format="png")
+    write_whole(path, image.getvalue())
 
 
 def _bars(axes: Any, report: Mapping[str, Any], path: tuple[str, ...], label: str) -> None:

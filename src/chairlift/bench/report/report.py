@@ -19,6 +19,7 @@ from chairlift.bench.offline.comparison import ArmRuns, ratios
 from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.bench.report import environment, model_size_fields
 from chairlift.bench.report.redaction import redacted_model, shown_command, shown_options
+from chairlift.bench.report.text_table import text_table
 
 KIND = "chairlift bench offline"
 SCHEMA = 2
@@ -80,9 +81,12 @@ def _without_large_fields(run: Mapping[str, Any]) -> dict[str, Any]:
 # -- printed table -----------------------------------------------------------------------------------------------------
 
 
-def table(report: Mapping[str, Any]) -> Iterator[str]:
-    """Return the lines of the printed table: several for one arm, or one line for each of several arms."""
-    yield from _comparison_lines(report["ratios"]) if report["ratios"] else _single_run_lines(report)
+def table(report: Mapping[str, Any], columns: int | None = None) -> Iterator[str]:
+    """Return the lines of the printed table: several for one arm, or one line for each of several arms.
+
+    Where `columns` are too few for the latter, it leaves out some values.
+    """
+    yield from _comparison_lines(report["ratios"], columns) if report["ratios"] else _single_run_lines(report)
 
 
 def _single_run_lines(report: Mapping[str, Any]) -> Iterator[str]:
@@ -105,22 +109,18 @@ def _single_run_lines(report: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _comparison_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _comparison_lines(rows: Sequence[Mapping[str, Any]], columns: int | None) -> Iterator[str]:
     name = rows[0]["arm"]
-    width = max(len(row["arm"]) for row in rows)
-    yield (
-        f"{'':<{width}} {'output tok/s':>13} {'total tok/s':>12} {'p99 latency':>12} {'mean ttft':>10} "
-        f"{'speed':>7} {'p99':>6} {'failed':>7}"
+    cells = [{
+        "arm": row["arm"], "output tok/s": _number(row["output_tokens_per_second"], 0, 1),
+        "total tok/s": _number(row["total_tokens_per_second"], 0, 1),
+        "p99 latency": _number(row["latency_seconds.p99"], 0, 3), "mean ttft": _number(row["ttft_seconds.mean"], 0, 3),
+        "speed": _number(row["first_over_this.output_tokens_per_second"], 0, 2),
+        "p99": _number(row["first_over_this.latency_seconds.p99"], 0, 2), "failed": f"{row['failed']}",
+    } for row in rows]  # fmt: skip
+    yield from text_table(
+        cells, left={"arm"}, columns=columns, least_important_first=("total tok/s", "mean ttft", "p99", "failed")
     )
-    for row in rows:
-        speed = row["first_over_this.output_tokens_per_second"]
-        late = row["first_over_this.latency_seconds.p99"]
-        yield (
-            f"{row['arm']:<{width}} {_number(row['output_tokens_per_second'], 13, 1)} "
-            f"{_number(row['total_tokens_per_second'], 12, 1)} {_number(row['latency_seconds.p99'], 12, 3)} "
-            f"{_number(row['ttft_seconds.mean'], 10, 3)} {_number(speed, 7, 2)} {_number(late, 6, 2)} "
-            f"{row['failed']:>7}"
-        )
     yield f"medians of {len(rows[0]['by_turn'])}; speed and p99: {name} over each"
 
 

@@ -1,15 +1,16 @@
 """Server plots: draws latencies and rates of each phase of a server benchmark."""
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chairlift.core.errors import ConfigError
+from chairlift.core.file_writes import write_whole
 
 
 def draw(report: Mapping[str, Any], path: str) -> None:
     """Draw a report as a PNG.
 
-    Raises ConfigError when the file cannot be written.
+    Raises FileNotWritten.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -22,10 +23,9 @@ def draw(report: Mapping[str, Any], path: str) -> None:
     _cumulative(whole, phases, "e2e_seconds", "seconds from the due time to the end")
     _rates(rates, phases)
     FigureCanvasAgg(figure)
-    try:
-        figure.savefig(path, format="png")
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
+    image = io.BytesIO()
+    figure.savefig(image, format="png")
+    write_whole(path, image.getvalue())
 
 
 def _cumulative(axes: Any, phases: Sequence[Mapping[str, Any]], name: str, label: str) -> None:

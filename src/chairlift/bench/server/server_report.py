@@ -13,6 +13,7 @@ from typing import Any
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.report.report import with_environment
+from chairlift.bench.report.text_table import text_table
 from chairlift.bench.server.api_requests import RequestFormat
 from chairlift.bench.server.benchmark_plan import BenchmarkPlan
 from chairlift.bench.server.server_benchmark import ServerBenchmark
@@ -56,17 +57,16 @@ def is_successful(report: Mapping[str, Any]) -> bool:
     )
 
 
-def table(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the printed table."""
+LEAST_IMPORTANT_FIRST = ("tpot p50", "ttft p50", "itl p99", "e2e p99", "tpot p99", "429/503", "failed")
+"""Columns in the order in which a narrow table leaves them out."""
+
+
+def table(report: Mapping[str, Any], columns: int | None = None) -> Iterator[str]:
+    """Yield the lines of the printed table; where `columns` are too few, it leaves out LEAST_IMPORTANT_FIRST."""
     phases = report["phases"]
-    names = [phase["name"] for phase in phases]
-    width = max(map(len, names), default=0)
-    yield (
-        f"{'':<{width}} {'sent/s':>8} {'good/s':>8} {'tok/s':>9} {'ok':>6} {'429/503':>7} {'failed':>6} "
-        f"{'ttft p50':>9} {'p99':>8} {'tpot p50':>9} {'p99':>8} {'itl p99':>8} {'e2e p99':>8}"
-    )
-    for phase in phases:
-        yield f"{phase['name']:<{width}} " + _numbers(phase)
+    width = max((len(phase["name"]) for phase in phases), default=0)
+    cells = [_cells(phase) for phase in phases]
+    yield from text_table(cells, left={"load"}, columns=columns, least_important_first=LEAST_IMPORTANT_FIRST)
     for phase in phases:
         yield from _remarks(phase)
     if report["overload"] is not None:
@@ -75,15 +75,16 @@ def table(report: Mapping[str, Any]) -> Iterator[str]:
         yield "interrupted: these are the results until then"
 
 
-def _numbers(phase: Mapping[str, Any]) -> str:
+def _cells(phase: Mapping[str, Any]) -> dict[str, str]:
     counts = phase["requests"]
-    return (
-        f"{_n(phase['sent_per_second'], 8, 1)} {_n(phase['goodput_per_second'], 8, 1)} "
-        f"{_n(phase['output_tokens_per_second'], 9, 0)} {counts['ok']:>6} {counts['refused']:>7} "
-        f"{counts['failed']:>6} {_ms(phase['ttft_seconds']['p50'], 9)} {_ms(phase['ttft_seconds']['p99'], 8)} "
-        f"{_ms(phase['tpot_seconds']['p50'], 9)} {_ms(phase['tpot_seconds']['p99'], 8)} "
-        f"{_ms(phase['itl_seconds']['p99'], 8)} {_n(phase['e2e_seconds']['p99'], 7, 2)}s"
-    )
+    return {
+        "load": phase["name"], "sent/s": _n(phase["sent_per_second"], 0, 1),
+        "good/s": _n(phase["goodput_per_second"], 0, 1), "tok/s": _n(phase["output_tokens_per_second"], 0, 0),
+        "ok": f"{counts['ok']}", "429/503": f"{counts['refused']}", "failed": f"{counts['failed']}",
+        "ttft p50": _ms(phase["ttft_seconds"]["p50"]), "ttft p99": _ms(phase["ttft_seconds"]["p99"]),
+        "tpot p50": _ms(phase["tpot_seconds"]["p50"]), "tpot p99": _ms(phase["tpot_seconds"]["p99"]),
+        "itl p99": _ms(phase["itl_seconds"]["p99"]), "e2e p99": f"{_n(phase['e2e_seconds']['p99'], 0, 2)}s",
+    }  # fmt: skip
 
 
 def _remarks(phase: Mapping[str, Any]) -> Iterator[str]:

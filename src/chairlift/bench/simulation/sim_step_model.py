@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from chairlift.core.errors import ConfigError
+from chairlift.core.file_writes import write_whole
 from chairlift.engine.step_plan import StepPlan
 
 COSTS = ("step", "row", "prefill_token", "context_token", "prefill_pair")
@@ -121,5 +122,5 @@ def read_model(path: str) -> SimStepModel:
 
 
 def write_model(path: str, times: SimStepModel) -> None:
-    """Write a model as JSON."""
-    Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(asdict(times)), indent=2) + b"\n")
+    """Write a model as JSON. Raises FileNotWritten."""
+    write_whole(path, msgspec.json.format(msgspec.json.encode(asdict(times)), indent=2) + b"\n")

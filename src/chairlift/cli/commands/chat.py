@@ -1,6 +1,7 @@
 """`chairlift chat`: a conversation in the terminal with a local model or with a server."""
 
 import argparse
+import difflib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -9,36 +10,52 @@ from pathlib import Path
 from typing import Any, cast
 
 from chairlift.cli.chat_backends import AnswerStats, ChatBackend, LocalBackend, Message, RemoteBackend
+from chairlift.cli.chat_sampling import ChatSampling
 from chairlift.cli.console import Console
-from chairlift.cli.escape_control_chars import escape_control_chars
+from chairlift.cli.escape_control_chars import escape_control_chars, escape_line
+from chairlift.cli.http_request import error_reason
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.core.errors import ChairliftError, ConfigError
+from chairlift.core.file_writes import write_whole
 from chairlift.llm.build import prepare
 from chairlift.llm.builtin_models import no_model_given
 from chairlift.llm.options import Options
 
 PROMPT = "> "
-HELP = """/help            list the commands
+SHOWN_CHARS = 50
+"""Most characters of a message in the answer of a command."""
+
+HELP = """\
+/help            list the commands
 /new             start a new conversation, with the same system message
 /system [TEXT]   set the system message; without TEXT remove it
 /retry           answer the last question again
 /undo            remove the last question and its answer
-/set NAME VALUE  set a sampling setting, such as /set temperature 0.7; without VALUE reset it; /set alone lists them
+/set NAME VALUE  set a sampling setting, such as /set temperature 0.7
+                 /set NAME resets it, /set alone lists all
 /stats           turn tokens and speed after each answer on or off
 /show            print the conversation
 /save FILE       save the conversation as JSON
 /load FILE       load a saved conversation
-/quit            quit (also Ctrl-D); Ctrl-C stops an answer"""
+/quit            quit (also Ctrl-D); Ctrl-C stops an answer
+
+//TEXT asks the question /TEXT, which begins with a slash."""
+
+ALIASES = {
+    "?": "help", "h": "help", "clear": "new", "reset": "new", "regenerate": "retry", "history": "show", "bye": "quit",
+    "exit": "quit", "q": "quit",
+}  # fmt: skip
+"""Names that other chats have for commands."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Chat until the user quits; returns the exit code.
 
-    Raises ConfigError, ModelError and ChatFailed.
+    Raises ConfigError, InvalidRequest, ModelError and ChatFailed.
     """
     console, environ = Console(quiet=arguments.quiet), process_environment()
-    sampling = resolve_group(settings.CHAT_SETTINGS, arguments, environ)
+    sampling = ChatSampling(resolve_group(settings.CHAT_SETTINGS, arguments, environ))
     with _open_backend(arguments, console, environ) as backend:
         chat = ChatSession(backend, console, sampling, shows_stats=arguments.stats)
         if arguments.system is not None:
@@ -86,15 +103,15 @@ class ChatSession:
     """One conversation: its messages and the sampling settings of its answers."""
 
     def __init__(
-        self, backend: ChatBackend, console: Console, options: dict[str, Any], *, shows_stats: bool = False
+        self, backend: ChatBackend, console: Console, sampling: ChatSampling, *, shows_stats: bool = False
     ) -> None:
         self._backend = backend
         self._console = console
-        self._options = dict(options)
+        self._sampling = sampling
         self._shows_stats = shows_stats
         self.messages: list[Message] = []
-        self._commands: dict[str, Callable[[str], None]] = {
-            "help": lambda _: print(HELP), "new": self._new, "system": self.system, "retry": self._retry,
+        self._commands: dict[str, Callable[[str], str]] = {
+            "help": self._help, "new": self._new, "system": self.system, "retry": self._retry,
             "undo": self._undo, "set": self._set, "stats": self._stats, "show": self._show, "save": self._save,
             "load": self._load,
         }  # fmt: skip
@@ -103,12 +120,13 @@ class ChatSession:
         """Process lines until the last one or /quit; returns the exit code."""
         for line in lines:
             text = line.strip()
-            if text in ("/quit", "/exit"):
+            if text.startswith("//"):
+                self.ask(text[1:])
+            elif not text.startswith("/"):
+                if text:
+                    self.ask(line)
+            elif not self._run_command(text[1:]):
                 break
-            if text.startswith("/"):
-                self._command(text[1:])
-            elif text:
-                self.ask(line)
         return 0
 
     def ask(self, question: str) -> bool:
@@ -131,7 +149,7 @@ class ChatSession:
         """
         stats, deltas = AnswerStats(), list[str]()
         try:
-            with closing(self._backend.stream_answer(self.messages, self._options, stats)) as stream:  # type: ignore[type-var]
+            with closing(self._backend.stream_answer(self.messages, self._sampling.values, stats)) as stream:  # type: ignore[type-var]
                 for delta in stream:
                     deltas.append(delta)
                     sys.stdout.write(escape_control_chars(delta, sys.stdout))
@@ -150,32 +168,54 @@ class ChatSession:
 
     # -- commands --------------------------------------------------------------------------------------------------
 
-    def _command(self, text: str) -> None:
-        name, _, argument = text.partition(" ")
+    def _run_command(self, text: str) -> bool:
+        """Run a command and print its answer; returns False for /quit."""
+        written, _, argument = text.partition(" ")
+        name = ALIASES.get(written.lower(), written.lower())
+        if name == "quit":
+            return False
         command = self._commands.get(name)
         if command is None:
-            self._console.print_error(f"unknown command /{name}; /help lists the commands")
-            return
+            similar = difflib.get_close_matches(name, [*self._commands, "quit", *ALIASES], n=1)
+            shown = escape_line(written)
+            hint = f"did you mean /{similar[0]}?" if similar else f"/help lists the commands, //{shown} asks /{shown}"
+            self._console.print_error(f"unknown command /{shown}; {hint}")
+            return True
         try:
-            command(argument.strip())
-        except (ChairliftError, OSError, ValueError, argparse.ArgumentTypeError) as error:
+            if answer := command(argument.strip()):
+                self._console.print_line(answer)
+        except (ChairliftError, OSError, ValueError) as error:
             self._console.print_error(getattr(error, "message", None) or str(error))
+        return True
 
-    def system(self, text: str) -> None:
-        """Set the system message; "" removes it."""
+    def _help(self, _: str) -> str:
+        print(HELP)
+        return ""
+
+    def system(self, text: str) -> str:
+        """Set the system message; "" removes it. Returns what changed."""
+        before = [message["content"] for message in self.messages if message["role"] == "system"]
         others = [message for message in self.messages if message["role"] != "system"]
         self.messages = ([{"role": "system", "content": text}] if text else []) + others
+        if text:
+            return f"the system message is {_shortened(text)}"
+        return f"removed the system message {_shortened(before[0])}" if before else "there is no system message"
 
-    def _new(self, _: str) -> None:
+    def _new(self, _: str) -> str:
+        num_before = len(self.messages)
         self.messages = [message for message in self.messages if message["role"] == "system"]
+        kept = " with the same system message" if self.messages else ""
+        return f"new conversation{kept}, without {_num_messages(num_before - len(self.messages))} from before"
 
-    def _undo(self, _: str) -> None:
-        self._remove_last_turn()
+    def _undo(self, _: str) -> str:
+        question, _answer = self._remove_last_turn()
+        return f"removed the question {_shortened(question)} and its answer"
 
-    def _retry(self, _: str) -> None:
+    def _retry(self, _: str) -> str:
         question, answer = self._remove_last_turn()
         if not self.ask(question):
             self.messages += [{"role": "user", "content": question}, *answer]
+        return ""
 
     def _remove_last_turn(self) -> tuple[str, list[Message]]:
         """Remove the last question and the messages after it; returns both."""
@@ -186,41 +226,55 @@ class ChatSession:
         del self.messages[questions[-1] :]
         return str(question["content"]), answer
 
-    def _set(self, text: str) -> None:
-        known = {setting.name: setting for setting in settings.CHAT_SETTINGS}
-        name, _, value = text.replace("-", "_", 1).partition(" ")
-        if not name:
-            print(json.dumps(self._options, ensure_ascii=False))
-        elif name not in known:
-            raise ConfigError(f"unknown setting {name!r}; available are {', '.join(known)}")
-        elif value:
-            try:
-                parsed = known[name].parse(value.strip())
-            except argparse.ArgumentTypeError as error:
-                raise ConfigError(f"{name} {error}") from None
-            self._options[name] = [parsed] if known[name].is_repeatable else parsed
-        else:
-            self._options.pop(name, None)
+    def _set(self, text: str) -> str:
+        name, _, value = text.partition(" ")
+        if name == "system":  # as Ollama has it
+            return self.system(value.strip().strip('"'))
+        if name:
+            return self._sampling.set(text)
+        print("\n".join(self._sampling.lines()))
+        return ""
 
-    def _stats(self, _: str) -> None:
+    def _stats(self, _: str) -> str:
         self._shows_stats = not self._shows_stats
+        return f"tokens and speed after each answer are {'on' if self._shows_stats else 'off'}"
 
-    def _show(self, _: str) -> None:
+    def _show(self, _: str) -> str:
         for message in self.messages:
             print(escape_control_chars(f"{message['role']}: {message['content']}", sys.stdout))
+        return "" if self.messages else "the conversation is empty"
 
-    def _save(self, name: str) -> None:
+    def _save(self, name: str) -> str:
         if not name:
             raise ConfigError("/save needs a file name")
-        Path(name).write_text(json.dumps(self.messages, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        text = json.dumps(self.messages, ensure_ascii=False, indent=1) + "\n"
+        write_whole(name, text.encode("utf-8", "backslashreplace"))
+        return f"saved {_num_messages(len(self.messages))} to {name}"
 
-    def _load(self, name: str) -> None:
+    def _load(self, name: str) -> str:
         if not name:
             raise ConfigError("/load needs a file name")
-        messages = json.loads(Path(name).read_text(encoding="utf-8"))
+        try:
+            messages = json.loads(Path(name).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"cannot read {name}: {error_reason(error)}") from None
+        except (ValueError, RecursionError):
+            messages = None
         if not isinstance(messages, list) or not all(
             isinstance(each, dict) and isinstance(each.get("role"), str) and isinstance(each.get("content"), str)
             for each in messages
         ):
             raise ConfigError(f"{name} is not a saved conversation: a list of messages with role and content")
-        self.messages = messages
+        num_before, self.messages = len(self.messages), messages
+        dropped = f", without {_num_messages(num_before)} from before" if num_before else ""
+        return f"loaded {_num_messages(len(messages))} from {name}{dropped}"
+
+
+def _num_messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"
+
+
+def _shortened(text: str) -> str:
+    """Return the beginning of a text in quotes, on one line."""
+    line = escape_line(" ".join(text.split()))
+    return f'"{line}"' if len(line) <= SHOWN_CHARS else f'"{line[:SHOWN_CHARS]} ..."'

@@ -10,6 +10,7 @@ from chairlift.cli.escape_control_chars import escape_line
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.resolve_settings import ENVIRONMENT, FILE, FLAG, process_environment, resolve
 from chairlift.cli.settings.setting_declaration import Setting
+from chairlift.cli.terminal_fold import print_folded
 
 DEFAULT = "default"
 MODEL = "model"
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         groups = {title: {row.setting.dest: row.as_object() for row in rows} for title, rows in rows_by_group.items()}
         print(json.dumps({"config": path, "settings": groups, "secrets": secrets}, ensure_ascii=False, indent=2))
     else:
-        print("\n".join(map(escape_line, _format_rows(rows_by_group, secrets))))
+        print_folded("\n".join(map(escape_line, _format_rows(rows_by_group, secrets))))
     return 0
 
 

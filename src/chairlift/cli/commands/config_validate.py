@@ -17,6 +17,7 @@ from chairlift.cli.settings.config_file import ConfigFile, read_config
 from chairlift.cli.settings.resolve_settings import process_environment
 from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.yaml_nodes import Problem
+from chairlift.cli.terminal_fold import print_folded
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.llm.build import validate_options
 from chairlift.llm.options import Options
@@ -47,10 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
     file = read_config(path)
     problems = sorted([*file.problems, *invalid_values(file), *_small_queue(file)], key=lambda problem: problem.line)
     for problem in problems:
-        print(escape_line(file.format_problem(problem)))
+        print_folded(escape_line(file.format_problem(problem)))
     if not problems:
         count = len(file.values)
-        print(escape_line(f"{path}: valid, {count} setting{'s' * (count != 1)}"))
+        print_folded(escape_line(f"{path}: valid, {count} setting{'s' * (count != 1)}"))
     return 1 if problems else 0
 
 

@@ -15,6 +15,7 @@ from chairlift.cli.console import Console
 from chairlift.cli.escape_control_chars import escape_line
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
+from chairlift.cli.terminal_fold import print_folded
 from chairlift.core.errors import ChairliftError, ConfigError, ModelError
 from chairlift.llm.builtin_models import DEMO, no_model_given
 
@@ -97,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(report, ensure_ascii=False, indent=2))
     else:
-        print("\n".join(map(escape_line, format_report(report))))
+        print_folded("\n".join(map(escape_line, format_report(report))))
     return 0 if report["ok"] else 1
 
 
@@ -114,7 +115,8 @@ def run_live(arguments: argparse.Namespace) -> int:
     else:
         version = f", Chairlift {report['version']}" if report["version"] else ""
         lines = [f"{report['service']} {report['url']}{version}", *(f"  replica {url}" for url in report["replicas"])]
-        print("\n".join(map(escape_line, [*lines, *problem_lines(report["problems"])])))
+        lines += problem_lines(report["problems"])
+        print_folded("\n".join(map(escape_line, lines)))
     return 0 if report["ok"] else 1
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from chairlift.cli.console import Console
-from chairlift.cli.http_request import send_request
+from chairlift.cli.http_request import error_reason, send_request
 from chairlift.cli.replica_spec_options import serve_arguments
 from chairlift.cli.settings.fleet_settings import REPLICA_OPTION
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
@@ -66,7 +66,7 @@ def request(url: str, key: str, method: str, path: str, body: dict[str, Any] | N
             f"{parts.scheme}://{parts.netloc}{path}", key, method, body, timeout_seconds=REPLY_SECONDS
         )
     except (OSError, http.client.HTTPException) as error:
-        raise FleetUpdateFailed(f"{url} does not respond: {error or type(error).__name__}") from None
+        raise FleetUpdateFailed(f"{url} does not respond: {error_reason(error)}") from None
     try:
         fields = json.loads(content)
     except ValueError:

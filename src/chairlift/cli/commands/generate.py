@@ -5,16 +5,16 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, TextIO
+from typing import Any
 
 from chairlift.cli.console import Console
 from chairlift.cli.deferred_interrupt import deferred_interrupt
 from chairlift.cli.escape_control_chars import escape_control_chars
 from chairlift.cli.output_file_checks import check_outputs
 from chairlift.cli.prompt_items import STDIN, PromptItem, at_line, read_prompt, read_prompts, stdin_has_input
-from chairlift.cli.result_writer import OrderedWriter, as_json
+from chairlift.cli.result_writer import LineFile, LineOutput, OrderedWriter, as_json
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.cli.settings.sampling_settings import SAMPLING
@@ -53,10 +53,12 @@ def run(arguments: argparse.Namespace) -> int:
         console.print_line(f"no prompt given, using {DEFAULT_PROMPT!r}")
     with _start_service(prepared, console) as service:
         processors = [_output_processor(service, item, arguments.timeout) for item in items]
-        with _open_output(arguments.output) as file:
+        with nullcontext() if arguments.output is None else LineFile(arguments.output) as file:
             if arguments.prompts is None:
                 return _run_one(service, items[0], processors[0], console, file, as_object=arguments.json)
-            return _run_batch(service, items, processors, console, file, also_stdout=arguments.json)
+            return _run_batch(
+                service, items, processors, console, file, also_stdout=arguments.json, output=arguments.output
+            )
 
 
 def _read_items(arguments: argparse.Namespace, sampling: dict[str, Any]) -> list[PromptItem]:
@@ -110,38 +112,31 @@ def _output_processor(service: TextService, item: PromptItem, timeout: float | N
         raise at_line(item.location, error.message) from None
 
 
-@contextmanager
-def _open_output(path: str | None) -> Iterator[TextIO | None]:
-    """Open the file of --output, if there is one."""
-    if path is None:
-        yield None
-        return
-    with ExitStack() as stack:
-        try:
-            file = stack.enter_context(open(path, "w", encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
-        yield file
-
-
 def _run_one(
     service: TextService,
     item: PromptItem,
     processor: OutputProcessor,
     console: Console,
-    file: TextIO | None,
+    file: LineFile | None,
     *,
     as_object: bool,
 ) -> int:
     """Run one request and print its text as it is generated; returns the exit code."""
     started, ends_line, several = time.monotonic(), True, processor.request.params.num_choices > 1
+    num_tokens = 0
     try:
         with closing(run_batch(service.client, [processor], 1)) as events:
             for _, event in events:
+                num_tokens += len(event.token_ids)
                 if event.delta and not as_object and not several:
                     ends_line = event.delta.endswith("\n")
                     sys.stdout.write(escape_control_chars(event.delta, sys.stdout))
                     sys.stdout.flush()
+    except KeyboardInterrupt:
+        print(end="" if ends_line else "\n", flush=True)
+        ends_line = True
+        console.print_line(f"{num_tokens} tokens in {time.monotonic() - started:.2f} s before the interrupt")
+        raise
     finally:
         if not ends_line:
             print(flush=True)
@@ -173,12 +168,17 @@ def _first_token_text(timeline: Timeline | None) -> str:
 class _BatchResults:
     """The results of a file of prompts, which arrive in any order."""
 
-    def __init__(self, items: list[PromptItem], processors: list[OutputProcessor], files: list[TextIO]) -> None:
+    def __init__(self, items: list[PromptItem], processors: list[OutputProcessor], files: list[LineOutput]) -> None:
         self._items = items
         self._processors = processors
         self._indices = {id(processor): index for index, processor in enumerate(processors)}
         self._writers = [OrderedWriter(file) for file in files]
         self.results: dict[int, RequestOutput] = {}
+
+    @property
+    def num_written(self) -> int:
+        """Number of results that each file has."""
+        return min(writer.written for writer in self._writers)
 
     def record(self, processor: OutputProcessor) -> None:
         """Keep and write the result of a finished request."""
@@ -201,29 +201,33 @@ class _BatchResults:
 
 def _run_batch(
     service: TextService, items: list[PromptItem], processors: list[OutputProcessor], console: Console,
-    file: TextIO | None, *,
-    also_stdout: bool,
+    file: LineFile | None, *, also_stdout: bool, output: str | None,
 ) -> int:  # fmt: skip
     """Run all requests as one batch and write results in the order of the items.
 
     Returns the exit code.
     """
-    files = ([] if file is None else [file]) + ([sys.stdout] if file is None or also_stdout else [])
+    files: list[LineOutput] = [] if file is None else [file]
+    files += [sys.stdout] if file is None or also_stdout else []
     batch = _BatchResults(items, processors, files)
-    started = time.monotonic()
+    started, num_tokens = time.monotonic(), 0
     try:
         with (
             ProgressBar(len(items), shown=console.shows_progress_bars(files)) as progress,
             closing(run_batch(service.client, processors, service.max_queue_size)) as events,
         ):
             for processor, event in events:
+                num_tokens += len(event.token_ids)
                 progress.tokens(len(event.token_ids))
                 if event.is_final:
                     batch.record(processor)
                     progress.request_done()
     finally:
         batch.close()
-        console.print_line(_summary(list(batch.results.values()), len(items), time.monotonic() - started))
+        results = list(batch.results.values())
+        console.print_line(_summary(results, len(items), time.monotonic() - started))
+        if len(results) < len(items):
+            console.print_line(_unfinished_text(batch, len(items), num_tokens, output))
     return 0 if all(result.error is None for result in batch.results.values()) else 1
 
 
@@ -239,4 +243,14 @@ def _summary(results: list[RequestOutput], num_items: int, seconds: float) -> st
     return (
         f"{len(results)}{of_all} requests in {seconds:.2f} s: {prompt} prompt tokens ({cached} cached), "
         f"{output} output tokens, {output / seconds:.1f} tokens/s; {ends}{failed}"
+    )
+
+
+def _unfinished_text(batch: _BatchResults, num_items: int, num_tokens: int, output: str | None) -> str:
+    """Return what is kept of a batch that has not ended, and how it goes on."""
+    num_lost = max(0, num_tokens - sum(result.usage.completion_tokens for result in batch.results.values()))
+    return (
+        f"not all done: {batch.num_written} results are in {output or 'the standard output'}; the other "
+        f"{num_items - batch.num_written} requests have none there, and {num_lost} output tokens of unfinished ones "
+        "are lost. A new run begins anew; `chairlift run-batch` goes on where it has ended"
     )

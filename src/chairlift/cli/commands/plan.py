@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,8 +17,10 @@ from chairlift.bench.simulation.step_model_file import read_step_model
 from chairlift.cli import system_info
 from chairlift.cli.console import Console
 from chairlift.cli.escape_control_chars import escape_line
+from chairlift.cli.progress_line import ProgressLine
 from chairlift.cli.settings import plan_settings, settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
+from chairlift.cli.terminal_fold import terminal_columns
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from chairlift.llm.builtin_models import DEMO, no_model_given
@@ -48,13 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
         problems.append(
             f"--quantization {FLOAT8} needs one of Chairlift's own architectures, not {given.memory.shape.architecture}"
         )
-    if not arguments.json:
-        console.print_line("simulating replicas at several rates ...")
-    values = plan_values(make_plan(given), name, problems)
+    with ProgressLine(is_shown=not (arguments.json or arguments.quiet)) as progress:
+        plan = make_plan(given, lambda text: progress.show(f"simulating {text}"))
+    values = plan_values(plan, name, problems)
     if arguments.json:
         print(json.dumps(values, ensure_ascii=False, indent=2))
     else:
-        print("\n".join(map(escape_line, plan_table(values))))
+        print("\n".join(map(escape_line, plan_table(values, terminal_columns(sys.stdout)))))
     return 0 if values["ok"] else 1
 
 

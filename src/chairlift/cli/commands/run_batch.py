@@ -2,9 +2,10 @@
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from chairlift.cli.console import Console
 from chairlift.cli.http_request import server_url
@@ -15,6 +16,7 @@ from chairlift.cli.server_options import server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.core.errors import ConfigError
+from chairlift.core.file_writes import naming_file
 from chairlift.engine.config import SchedulerConfig
 from chairlift.llm.build import PreparedService, prepare
 from chairlift.llm.builtin_models import no_model_given
@@ -33,7 +35,7 @@ from chairlift.web.batch_files.senders import AppSender, UrlSender
 def run(arguments: argparse.Namespace) -> int:
     """Run a batch file; returns the exit code: 0, or 1 when a request has an error as its response.
 
-    Raises ConfigError, ModelError and InvalidRequest for invalid input, OSError for an output that cannot be written.
+    Raises ConfigError, ModelError and InvalidRequest for invalid input, FileNotWritten for the output.
     """
     console, environ = Console(quiet=arguments.quiet), process_environment()
     for name in ("input", "output"):
@@ -48,7 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
         lines = read_batch(Path(arguments.input), BATCH_ENDPOINTS)
     except OSError as error:
         raise ConfigError(f"cannot read {arguments.input}: {error.strerror}", option="input") from None
-    with OutputJournal(Path(arguments.output), [line.custom_id for line in lines]) as journal:
+    with naming_file(arguments.output):
+        output = OutputJournal(Path(arguments.output), [line.custom_id for line in lines])
+    with output, _reporting_interruption(console, lines, journal := _NamedJournal(output, arguments.output)):
         if journal.done:
             console.print_line(f"{len(journal.done)} of {len(lines)} requests have responses in {arguments.output}")
         if len(journal.done) == len(lines):
@@ -67,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(
-    arguments: argparse.Namespace, console: Console, lines: list[BatchLine], journal: OutputJournal,
+    arguments: argparse.Namespace, console: Console, lines: list[BatchLine], journal: "_NamedJournal",
     prepared: PreparedService | None, remote: UrlSender | None,
 ) -> int:  # fmt: skip
     async with AsyncExitStack() as stack:
@@ -83,22 +87,62 @@ async def _run(
         for _ in journal.done:
             bar.request_done()
 
-        tokens = 0
-
         def show(progress: BatchProgress) -> None:
-            nonlocal tokens
             bar.request_done()
-            bar.tokens(progress.tokens - tokens)
-            tokens = progress.tokens
+            bar.tokens(progress.tokens - journal.num_tokens)
+            journal.num_tokens = progress.tokens
 
         done = await run_batch_file(
             lines, len(lines), journal, send, max_concurrent=arguments.max_concurrent,
             max_retries=arguments.max_retries, on_progress=show,
         )  # fmt: skip
     console.print_line(
-        f"{done.done} of {done.total} requests have responses in {arguments.output}, {done.failed} of them an error"
+        f"{done.done} of {done.total} requests have responses in {arguments.output}, {done.failed} of them an error; "
+        f"this run has {done.tokens} tokens"
     )
     return 1 if done.failed else 0
+
+
+class _NamedJournal:
+    """Journal of an output file whose errors name it.
+
+    Attributes:
+        num_tokens: tokens of the responses of this run, prompts and outputs.
+    """
+
+    def __init__(self, journal: OutputJournal, path: str) -> None:
+        self._journal = journal
+        self.path = path
+        self.num_tokens = 0
+
+    @property
+    def done(self) -> set[str]:
+        return self._journal.done
+
+    @property
+    def num_errors(self) -> int:
+        return self._journal.num_errors
+
+    def append(self, custom_id: str, entry: Mapping[str, Any]) -> None:
+        """See Journal. Raises FileNotWritten."""
+        with naming_file(self.path):
+            self._journal.append(custom_id, entry)
+
+
+@contextmanager
+def _reporting_interruption(console: Console, lines: list[BatchLine], journal: _NamedJournal) -> Iterator[None]:
+    """Print what is done and kept when the block ends with an interrupt, or with an error after a response."""
+    num_before = len(journal.done)
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or len(journal.done) > num_before:
+            console.print_line(
+                f"{len(journal.done)} of {len(lines)} requests have responses in {journal.path}, "
+                f"{journal.num_errors} of them an error; this run has {journal.num_tokens} tokens. The same command "
+                "goes on with the others"
+            )
+        raise
 
 
 @asynccontextmanager

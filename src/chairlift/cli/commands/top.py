@@ -2,25 +2,26 @@
 
 import argparse
 import json
+import os
+import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chairlift.cli.client_tls import tls_context
-from chairlift.cli.escape_control_chars import escape_line
-from chairlift.cli.server_load_reader import DOWN, FleetReader, FleetReading, FleetRow
+from chairlift.cli.live_screen import LiveScreen
+from chairlift.cli.server_load_reader import DOWN, FleetReader, FleetReading
 from chairlift.cli.settings.resolve_settings import process_environment
+from chairlift.cli.top_table import top_lines
 from chairlift.core.errors import ConfigError
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-STYLES = {"ready": "green", "healthy": "green", "slow_start": "yellow", "starting": "yellow", "draining": "yellow"}
-"""Colour of each state; any other is red."""
+FILE_COLUMNS = 160
+"""Width of the table where it is not written to a terminal, unless the variable COLUMNS names one."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,27 +35,17 @@ def run(arguments: argparse.Namespace) -> int:
     api_key, admin_key = (environ.get(name, "") for name in ("CHAIRLIFT_API_KEY", "CHAIRLIFT_ADMIN_KEY"))
     tls = tls_context(arguments.tls_ca, arguments.tls_client_cert, arguments.tls_client_key)
     reader = FleetReader(arguments.url, api_key, admin_key, tls)
-    if not arguments.json:
-        require_rich()
     try:
-        if arguments.once:
+        if arguments.once or not (arguments.json or LiveScreen.is_possible(sys.stdout)):
             return _show_once(reader, arguments)
-        with _interrupt_flag() as interrupted:
-            if arguments.json:
+        if arguments.json:
+            with _interrupt_flag() as interrupted:
                 _repeat(reader, arguments.interval, _print_json, interrupted)
-            else:
-                _show_live(reader, arguments.interval, interrupted)
+        else:
+            _show_live(reader, arguments.interval)
     except KeyboardInterrupt:
         return 0
     return 0
-
-
-def require_rich() -> None:
-    """Raise ConfigError if the library rich is not installed."""
-    try:
-        import rich.live  # noqa: F401
-    except ImportError:
-        raise ConfigError("chairlift top needs rich: pip install 'chairlift[top]', or use --json") from None
 
 
 def _show_once(reader: FleetReader, arguments: argparse.Namespace) -> int:
@@ -66,9 +57,8 @@ def _show_once(reader: FleetReader, arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json(reading)
     else:
-        from rich.console import Console
-
-        Console(width=None if sys.stdout.isatty() else 160).print(table_of(reading))
+        columns = shutil.get_terminal_size((FILE_COLUMNS, 24)).columns
+        print("\n".join(top_lines(reading, columns, is_colored=_has_colors())))
     return 1 if reading.service == DOWN else 0
 
 
@@ -88,11 +78,83 @@ def _interrupt_flag() -> Iterator[Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _show_live(reader: FleetReader, interval: float, interrupted: Event) -> None:
-    from rich.live import Live
+class _ReaderThread(threading.Thread):
+    """Reads the server at each interval in the background: a server that hangs does not hold up the keys.
 
-    with Live(auto_refresh=False) as live:
-        _repeat(reader, interval, lambda reading: live.update(table_of(reading), refresh=True), interrupted)
+    Attributes:
+        reading: the last reading; None before the first one.
+        down_since: monotonic time of the first of the last readings if the server is down in all of them, else None.
+        error: the error that has ended the thread.
+    """
+
+    def __init__(self, reader: FleetReader, interval: float, screen: LiveScreen) -> None:
+        super().__init__(name="chairlift-top", daemon=True)
+        self._reader, self._interval, self._screen = reader, interval, screen
+        self._stopped = Event()
+        self.reading: FleetReading | None = None
+        self.down_since: float | None = None
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        """Read until `stop()`, or an error such as that of a rejected key."""
+        next_at = time.monotonic()
+        while self.error is None and not self._stopped.is_set():
+            try:
+                self._record(self._reader.read())
+            except Exception as error:
+                self.error = error  # for the main thread
+            self._screen.wake()
+            next_at = max(next_at + self._interval, time.monotonic())
+            self._stopped.wait(max(0.0, next_at - time.monotonic()))
+        self._stopped.wait()
+        self._screen.close()
+
+    def stop(self) -> None:
+        """End the thread after the reading that it is at."""
+        self._stopped.set()
+
+    def _record(self, reading: FleetReading) -> None:
+        if reading.service != DOWN:
+            self.down_since = None
+        elif self.down_since is None:
+            self.down_since = reading.at_seconds
+        self.reading = reading
+
+
+def _show_live(reader: FleetReader, interval: float) -> None:
+    """Draw each reading, and again after a change of the terminal's size, until q or Ctrl-C."""
+    screen = LiveScreen()
+    thread = _ReaderThread(reader, interval, screen)
+    try:
+        with screen:
+            thread.start()
+            while not screen.is_interrupted:
+                if thread.error is not None:
+                    raise thread.error
+                size = screen.size()
+                screen.draw(_screen_lines(thread, reader.url, interval, size.columns, size.lines))
+                if set(screen.wait()) & set("qQ"):
+                    return
+    finally:
+        thread.stop()
+
+
+def _screen_lines(thread: _ReaderThread, url: str, interval: float, columns: int, lines: int) -> list[str]:
+    """Return exactly as many lines as the terminal has, the last one about the keys."""
+    reading, down_since = thread.reading, thread.down_since
+    foot = f"q quits; readings every {interval:g} s"
+    if reading is None:
+        shown = [f"reading {url} ..."[:columns]]
+    else:
+        shown = top_lines(reading, columns, max(1, lines - 2), is_colored=_has_colors())
+        if down_since is not None:
+            foot = f"q quits; down for {reading.at_seconds - down_since:.0f} s, tried again every {interval:g} s"
+    shown = shown[: max(0, lines - 1)]
+    return [*shown, *[""] * (lines - 1 - len(shown)), foot[:columns]]
+
+
+def _has_colors() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def _repeat(reader: FleetReader, interval: float, show: Callable[[FleetReading], Any], interrupted: Event) -> None:
@@ -106,49 +168,3 @@ def _repeat(reader: FleetReader, interval: float, show: Callable[[FleetReading],
 
 def _print_json(reading: FleetReading) -> None:
     print(json.dumps(reading.as_json()), flush=True)
-
-
-def table_of(reading: FleetReading) -> "Table":
-    """Return the table of a reading."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title_of(reading)), title_justify="left")
-    for name in ("replica", "state"):
-        table.add_column(name, no_wrap=True)
-    for name in ("weight", "open", "running", "waiting", "tokens/s", "cache hits", "KV use", "attempts"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("reason")
-    for row in reading.rows:
-        style = STYLES.get(row.state, "red")
-        first, state, *others = cells_of(row)
-        table.add_row(Text(first), Text(state, style=style), *map(Text, others))
-    return table
-
-
-def title_of(reading: FleetReading) -> str:
-    """Return what the server is, with the sums of its replicas."""
-    if reading.service == DOWN:
-        return escape_line(f"{reading.url} is down: {reading.error}")
-    parts = [f"{reading.service} {reading.url}"]
-    if reading.service == "router":
-        num_ready = sum(STYLES.get(row.state) == "green" for row in reading.rows)
-        parts.append(f"{num_ready} of {len(reading.rows)} replicas ready")
-    parts.append(f"{_text(reading.tokens_per_second, '.1f')} tokens/s")
-    if (attempts := reading.metrics.get("router_attempts")) is not None:
-        parts.append(f"{attempts:,.0f} attempts")
-    return escape_line(" · ".join(parts))
-
-
-def cells_of(row: FleetRow) -> list[str]:
-    """Return the cells of a replica; - is a value that is not known."""
-    cells = [
-        row.replica, row.state, _text(row.weight, "g"), _text(row.open_requests, ",.0f"), _text(row.running, ",.0f"),
-        _text(row.waiting, ",.0f"), _text(row.tokens_per_second, ".1f"), _text(row.cache_hit_ratio, ".0%"),
-        _text(row.kv_usage_ratio, ".0%"), _text(row.attempts, ",.0f"), row.reason,
-    ]  # fmt: skip
-    return [escape_line(cell) for cell in cells]
-
-
-def _text(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)

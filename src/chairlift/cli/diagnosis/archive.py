@@ -24,6 +24,7 @@ from chairlift.cli.diagnosis.diagnosis import Diagnosis
 from chairlift.cli.diagnosis.server_reader import Keys
 from chairlift.cli.diagnosis.server_snapshot import Part, ServerSnapshot
 from chairlift.core.errors import ConfigError
+from chairlift.core.file_writes import naming_file
 
 HIDDEN = b"***"
 MIN_KEY_CHARS = 4
@@ -31,7 +32,9 @@ MIN_KEY_CHARS = 4
 
 
 def write_archive(diagnosis: Diagnosis, path: Path, keys: Sequence[Keys], *, may_replace: bool = False) -> None:
-    """Write the archive, readable by its owner alone, as a whole or not at all. Raises OSError and ConfigError.
+    """Write the archive, readable by its owner alone, as a whole or not at all.
+
+    Raises FileNotWritten and ConfigError.
 
     A file that exists is replaced only if it `may_replace` one.
 
@@ -46,15 +49,16 @@ def write_archive(diagnosis: Diagnosis, path: Path, keys: Sequence[Keys], *, may
             entry = tarfile.TarInfo(f"{folder}/{name}")
             entry.size, entry.mtime, entry.mode = len(shown), int(now), 0o600
             archive.addfile(entry, io.BytesIO(shown))
-    number, partial = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)  # of its owner alone
-    try:
-        with open(number, "wb") as file:
-            file.write(buffer.getvalue())
-        check_output(path, may_replace=may_replace)  # another process may have written it
-        Path(partial).replace(path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    with naming_file(path):
+        number, partial = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)  # of its owner alone
+        try:
+            with open(number, "wb") as file:
+                file.write(buffer.getvalue())
+            check_output(path, may_replace=may_replace)  # another process may have written it
+            Path(partial).replace(path)
+        except BaseException:
+            Path(partial).unlink(missing_ok=True)
+            raise
 
 
 def check_output(path: Path, *, may_replace: bool) -> None:

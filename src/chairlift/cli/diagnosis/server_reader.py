@@ -14,7 +14,7 @@ from typing import TypeVar
 from urllib.parse import urlencode
 
 from chairlift.cli.diagnosis.server_snapshot import Part, ServerSnapshot
-from chairlift.cli.http_request import send_request, server_url
+from chairlift.cli.http_request import error_reason, send_request, server_url
 
 PART_SECONDS = 8.0
 """Seconds for one route. A replica's /admin/debug waits for its engine for some seconds."""
@@ -94,7 +94,7 @@ class ServerReader:
         try:
             status, body = send_request(self.url + path, key, timeout_seconds=self.part_seconds, tls=self.tls)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            return Part(path=path, error=str(error) or type(error).__name__, seconds=time.monotonic() - start)
+            return Part(path=path, error=error_reason(error), seconds=time.monotonic() - start)
         return Part(path=path, status=status, body=body, seconds=time.monotonic() - start, had_key=bool(key))
 
 

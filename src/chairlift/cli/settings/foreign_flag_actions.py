@@ -1,7 +1,6 @@
 """add_foreign_flags: declares the flags of other servers to a command's parser, and describes them in its help."""
 
 import argparse
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ MODEL_DEST = "model_flag"
 """Attribute of argparse's namespace for a model that a flag names; the positional MODEL has its own."""
 
 HELP_TITLE = "flags of vLLM, SGLang and llama.cpp (docs/flags.md lists all):"
-WIDTH = 110
 
 
 class ServerFlagAction(argparse.Action):
@@ -103,14 +101,11 @@ def merge_model(arguments: argparse.Namespace) -> None:
 
 
 def help_section(dests: dict[str, Setting]) -> str:
-    """Return the lines of --help about the flags of other servers."""
+    """Return the lines of --help about the flags of other servers, one for each setting."""
     by_dest: dict[str, list[str]] = {}
     for row in ALIASES:
         if row.option.setting in dests:
             by_dest.setdefault(row.option.setting, []).extend(row.flags)
-    rows = [f"  {dests[dest].flag:<26}{', '.join(flags)}" for dest, flags in by_dest.items()]
-    quiet = ", ".join(flag for row in WITHOUT_EFFECT for flag in row.flags)
-    ignored = textwrap.wrap(
-        f"without effect: {quiet}", WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
-    )
-    return "\n".join([HELP_TITLE, *rows, *ignored])
+    by_flag = {dests[dest].flag: flags for dest, flags in by_dest.items()}
+    by_flag["without effect"] = [flag for row in WITHOUT_EFFECT for flag in row.flags]
+    return "\n".join([HELP_TITLE, *(f"  {flag:<24}  {', '.join(flags)}" for flag, flags in by_flag.items())])

@@ -4,6 +4,8 @@ This module imports no other package of Chairlift, so that --help is fast.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from chairlift.cli.settings.bench_settings import LOAD_SETTINGS, SIMULATED_FLEET, WORKLOAD
 from chairlift.cli.settings.fleet_settings import AUTOSCALER, AUTOSCALER_SECTIONS, FLEET, FLEET_SECTIONS, SIGNALS
@@ -252,8 +254,12 @@ AUTOSCALER_SERVER = (*SERVER_SECTIONS["address and access"], *TOKENS, *LATENCY_T
 SIMULATE_SETTINGS = tuple(setting for setting in ENGINE if not setting.needs_model)
 """The settings of ENGINE that `bench simulate` has, which runs no model."""
 
+_CHAT_DEFAULTS: Mapping[str, Any] = {
+    "max_tokens": {"default": "", "default_text": "as many as the model's context holds"},
+    "seed": {"default_text": "a random one"},
+}  # fmt: skip
 CHAT_SETTINGS = tuple(
-    setting for setting in SAMPLING
+    replace(setting, **_CHAT_DEFAULTS.get(setting.name, {})) for setting in SAMPLING
     if setting.name in ("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
                         "presence_penalty", "frequency_penalty", "seed", "stop")
 )  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 
 from chairlift.bench.offline import comparison
 from chairlift.bench.offline.run_spec import RunSpec
+from chairlift.cli.commands.bench import bench_offline
 from chairlift.cli.main import main
 from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
 from support_cli import rejection_sentence
@@ -53,6 +54,27 @@ def test_a_run_of_the_tiny_model_gives_a_table_a_report_and_a_plot(
     assert report["peak_running_requests"] == 2 == report["engine"]["max_running_requests"]
     assert report["command"].endswith("--json out.json --plot out.png") and str(tmp_path) not in files[0].read_text()
     assert files[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_interrupt_says_what_was_done(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(spec: RunSpec, note: Any) -> None:
+        for is_finished in (False, True, False):
+            note(5, is_finished)
+        raise KeyboardInterrupt
+
+    def run_interleaved(arms: Any, spec: RunSpec, *, note: Any, **options: Any) -> None:
+        note(arms[0], 0, {"output_tokens_per_second": 1.0})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_offline, "measure", measure)
+    monkeypatch.setattr(bench_offline, "run_interleaved", run_interleaved)
+    for words, sentence in (
+        ([], "1 of 3 requests and 15 output tokens were done"), (["--repeat", "2"], "1 of 2 runs were done"),
+    ):  # fmt: skip
+        assert bench(*FEW, *words) == 130
+        report, error = capsys.readouterr().err.splitlines()[-2:]
+        assert report == f"{sentence}; there is no report, and the next run begins anew"
+        assert error == "chairlift: interrupted"
 
 
 @pytest.mark.full

@@ -44,7 +44,7 @@ def test_a_table_a_report_and_a_plot(server: Server, capsys: pytest.CaptureFixtu
     files = ["--json", str(tmp_path / "out.json"), "--plot", str(tmp_path / "out.png")]
     assert bench(server.url, "--rate", "50,100", "--duration", "0.5", "--slo", "ttft=30,e2e=60", *files) == 0
     out, err = capsys.readouterr()
-    assert [line.split()[0] for line in out.splitlines()[:3]] == ["sent/s", "50/s", "100/s"]
+    assert [line.split()[0] for line in out.splitlines()[:3]] == ["load", "50/s", "100/s"]
     assert err.splitlines() == [f"fake at {server.url}, workload uniform", "phase 1: 50/s", "phase 2: 100/s"]
     report = json.loads((tmp_path / "out.json").read_text())
     assert report["complete"] and report["asked"]["slo"] == {"ttft": 30.0, "e2e": 60.0}

@@ -1,7 +1,9 @@
 """`chairlift bench offline`: runs a workload on the engine and compares options and engines."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from chairlift.bench.offline.comparison import Arm, ArmRuns, arms_of, check_comparison, run_interleaved
@@ -14,6 +16,7 @@ from chairlift.cli.console import Console
 from chairlift.cli.output_file_checks import check_outputs
 from chairlift.cli.settings import bench_settings, settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
+from chairlift.cli.terminal_fold import print_folded, terminal_columns
 from chairlift.core.errors import ConfigError
 from chairlift.llm.build import prepare
 from chairlift.llm.builtin_models import no_model_given
@@ -37,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     source = environment.source()
     arm_runs = _run_arms(arguments, run_spec, arms, count, console)
     content = report.build_report(run_spec, arm_runs, source, arguments.argv)
-    report_output.tell(report.table(content), arguments.json, content, print)
+    report_output.tell(report.table(content, terminal_columns(sys.stdout)), arguments.json, content, print_folded)
     if arguments.plot is not None:
         plot.draw(content, arguments.plot)
     return _report_errors(arm_runs, console)
@@ -107,7 +110,12 @@ def _run_arms(
     if len(arms) == arguments.repeat == 1 and arguments.threads is None:
         options = {**run_spec.options, **arms[0].options}
         single = RunSpec(model=run_spec.model, options=options, workload=run_spec.workload)
-        with ProgressBar(count, shown=console.shows_progress_bars([])) as progress:
+        progress = ProgressBar(count, shown=console.shows_progress_bars([]))
+
+        def describe_progress() -> str:
+            return f"{progress.num_requests} of {count} requests and {progress.num_tokens} output tokens were done"
+
+        with _report_interrupt(console, describe_progress), progress:
 
             def record_progress(num_tokens: int, is_finished: bool) -> None:
                 progress.tokens(num_tokens)
@@ -116,13 +124,29 @@ def _run_arms(
 
             return [ArmRuns(arms[0], [measure(single, record_progress)])]
 
+    num_runs = 0
+
     def print_speed(arm: Arm, number: int, result: Mapping[str, Any]) -> None:
+        nonlocal num_runs
+        num_runs += 1
         speed = result["output_tokens_per_second"]
         console.print_line(f"run {number + 1} of {arguments.repeat}: {arm.name} {speed:.1f} output tokens/s")
 
-    return run_interleaved(
-        arms, run_spec, repeat=arguments.repeat, threads=arguments.threads, shown=arguments.verbose, note=print_speed
-    )
+    with _report_interrupt(console, lambda: f"{num_runs} of {len(arms) * arguments.repeat} runs were done"):
+        return run_interleaved(
+            arms, run_spec, repeat=arguments.repeat, threads=arguments.threads, shown=arguments.verbose,
+            note=print_speed,
+        )  # fmt: skip
+
+
+@contextmanager
+def _report_interrupt(console: Console, describe: Callable[[], str]) -> Iterator[None]:
+    """Print what was done when Ctrl-C ends the block."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.print_line(f"{describe()}; there is no report, and the next run begins anew")
+        raise
 
 
 def _report_errors(arm_runs: Sequence[ArmRuns], console: Console) -> int:

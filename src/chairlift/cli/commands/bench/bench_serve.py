@@ -2,6 +2,7 @@
 
 import argparse
 import resource
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from chairlift.cli.deferred_interrupt import deferred_interrupt
 from chairlift.cli.output_file_checks import check_outputs
 from chairlift.cli.settings import bench_settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
+from chairlift.cli.terminal_fold import print_folded, terminal_columns
 from chairlift.core.errors import ConfigError
 
 DEFAULT_VOCAB_SIZE = 1000
@@ -54,7 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
             measurement.benchmark, plan=measurement.plan, style=measurement.request_format, spec=measurement.spec,
             url=measurement.address.url, complete=is_complete, source=source, words=arguments.argv,
         )  # fmt: skip
-        report_output.tell(server_report.table(content), arguments.json, content, print)
+        report_output.tell(
+            server_report.table(content, terminal_columns(sys.stdout)), arguments.json, content, print_folded
+        )
         if arguments.plot is not None:
             server_plot.draw(content, arguments.plot)
     if not is_complete:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import asdict, replace
 from typing import Any
@@ -23,6 +24,7 @@ from chairlift.cli.console import Console
 from chairlift.cli.output_file_checks import check_outputs
 from chairlift.cli.settings import bench_settings, settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
+from chairlift.cli.terminal_fold import print_folded, terminal_columns
 from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig, with_auto_length
@@ -66,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     content = report.with_environment(
         KIND, _build_report(result, workload, spec, config, machine), source, arguments.argv, of_host=False
     )
-    report_output.tell(_table(content), arguments.json, content, print)
+    report_output.tell(_table(content), arguments.json, content, print_folded)
     console.print_line(f"simulated {result.seconds:.1f} s in {result.host_seconds:.2f} s")
     return 1 if content["requests"]["failed"] else 0
 
@@ -100,9 +102,9 @@ def _run_fleet(
         names = fleet.get("scaling_rules", ",".join(DEFAULT_RULE_NAMES)).split(",")
         arms = compare_rules(load, names, capacity, fleet.get("processes", len(usable_cpus())))
         content = build_fleet_report(load, arms, capacity, fleet.get("price", 1.0))
-        lines = fleet_table(content)
+        lines = fleet_table(content, terminal_columns(sys.stdout))
     content = report.with_environment(FLEET_KIND, content, source, arguments.argv, of_host=False)
-    report_output.tell(lines, arguments.json, content, print)
+    report_output.tell(lines, arguments.json, content, print_folded)
     console.print_line(f"simulated in {time.perf_counter() - started_at:.1f} s")
     return 0
 

@@ -1,0 +1,33 @@
+"""ProgressLine: one line on a terminal that is replaced while a command works, and erased at its end."""
+
+import shutil
+import sys
+from types import TracebackType
+from typing import Self, TextIO
+
+ERASED = "\r\x1b[K"
+
+
+class ProgressLine:
+    """Context that shows what a command does now; silent where the file is no terminal, or not `is_shown`."""
+
+    def __init__(self, *, is_shown: bool = True, file: TextIO | None = None) -> None:
+        self._file = file or sys.stderr
+        self._is_shown = is_shown and self._file.isatty()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._write("")
+
+    def show(self, text: str) -> None:
+        """Replace the line; a text that is too long for the terminal is cut."""
+        self._write(text[: max(1, shutil.get_terminal_size().columns - 1)])
+
+    def _write(self, text: str) -> None:
+        if self._is_shown:
+            self._file.write(ERASED + text)
+            self._file.flush()
