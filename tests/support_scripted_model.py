@@ -193,10 +193,15 @@ class ScriptedRunner(FakeRunner):
 
 
 class ReplyRunner(ScriptedRunner):
-    """A ScriptedRunner that replies to a prompt with its last message, which ends at the mark of the answer."""
+    """A ScriptedRunner that replies to a prompt with its last message, which ends at the mark of the answer.
+
+    Where the prompt has a begun answer behind that mark, the reply is what is left of the message.
+    """
 
     def _reply_to(self, prompt: str) -> str:
-        return prompt.rpartition("<|assistant|>")[0].rpartition("<|user|>")[2]
+        asked, _, answer = prompt.rpartition("<|assistant|>")
+        message, begun = asked.rpartition("<|user|>")[2], answer.rpartition("</think>")[2]
+        return message.partition(begun)[2] if begun and begun in message else message
 
 
 def build(payload: bytes) -> ScriptedRunner:

@@ -70,9 +70,10 @@ def messages() -> list[dict[str, Any]]:
     """Return the conversation as the page keeps it."""
     stats = {"ttft": 0.183, "tokens": 164, "isCounted": True, "prompt": 31, "cached": 16, "rate": 62.4}
     return [
-        {"id": "1", "role": "user", "content": QUESTION},
+        {"id": "0", "role": "user", "content": "Why is it faster?", "parent": None},
+        {"id": "1", "role": "user", "content": QUESTION, "parent": None},
         {"id": "2", "role": "assistant", "content": ANSWER.replace("no\nlonger", "no longer"), "reasoning": REASONING,
-         "toolCalls": [], "stats": stats, "finish": "stop"},
+         "toolCalls": [], "stats": stats, "finish": "stop", "usage": {"prompt_tokens": 31, "completion_tokens": 164}},
     ]  # fmt: skip
 
 

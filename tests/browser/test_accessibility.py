@@ -9,24 +9,119 @@ from support_server import Server
 
 pytestmark = pytest.mark.browser
 OpenPage = Callable[..., WebPage]
-MESSAGE = "# Title\n\nA `code`, a [link](https://example.com) and a table:\n\n|a|b|\n|-|-|\n|1|2|\n\n```js\nlet x;\n```"
+MESSAGE = (
+    "# Title\n\nA `code`, $x^2$, a [link](https://example.com) and a table:\n\n|a|b|\n|-|:-:|\n|1|2|\n\n"
+    "```js\nlet x;\n```\n\n- [x] done\n- [ ] open\n\n\\[ \\frac{a}{b} \\]\n\n"
+    "<details>\n<summary>More</summary>\n\ntext\n\n</details>"
+)
+FILE = {"name": "notes.md", "mimeType": "text/markdown", "buffer": b"# Notes"}
+FOCUS = "[document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent.trim()]"
 
 
 @pytest.mark.parametrize(("phone", "dark"), [(False, False), (False, True), (True, False), (True, True)])
 def test_axe_finds_nothing_serious(open_page: OpenPage, echo_server: Server, phone: bool, dark: bool) -> None:
     page = open_page(echo_server, phone=phone, dark=dark)
     assert findings(page) == [], "no conversation yet"
+    page.get("file-chooser").set_input_files([FILE, FILE | {"name": "photo.png", "buffer": b"\0"}])
+    page.get("file-errors").wait_for()
+    assert findings(page) == [], "a file, and one that cannot be attached"
     page.ask(MESSAGE)
+    page.page.wait_for_selector(".math.display math")
     assert findings(page) == [], "a conversation"
+    page.page.get_by_role("button", name="notes.md").click()
+    assert findings(page) == [], "the text of a file"
+    check_dialog_names(page)
+    page.page.get_by_role("button", name="Close", exact=True).click()
     page.page.get_by_role("button", name="Settings").click()
-    assert findings(page) == [], "settings"
+    page.get("temperature").fill("x")
+    page.get("schema-text").fill("{")
+    page.page.get_by_role("button", name="Save as preset").click()
+    assert findings(page) == [], "settings with errors, and the name of a preset"
+    page.get("preset-name").fill("One")
+    page.get("preset-name").press("Enter")
+    page.page.get_by_role("button", name="Delete", exact=True).click()
+    assert findings(page) == [], "a preset that is deleted"
+    page.get("temperature").fill("")
+    page.get("schema-text").fill("")
+    page.get("max_tokens").fill("3")
     page.page.get_by_role("button", name="Close settings").click()
     if phone:
         page.page.get_by_role("button", name="Conversations").click()
         assert findings(page) == [], "list of conversations"
+    page.get("search").fill("title")
+    page.page.locator(".hit").first.wait_for()
+    assert findings(page) == [], "what a search has found"
+    page.get("search").fill("")
+    if phone:
         page.page.locator(".backdrop").click(position={"x": 380, "y": 400})
+    page.page.get_by_label("Answer again").click()
+    page.get("continue").wait_for()
+    assert page.get("versions").count() == 1 and findings(page) == [], "versions, and an answer that was cut"
+    page.page.get_by_role("button", name="Export this conversation").click()
+    assert findings(page) == [], "export"
+    page.page.get_by_role("button", name="Cancel").click()
     page.page.get_by_label("Edit message").first.click(force=True)
     assert findings(page) == [], "editor"
+
+
+def check_dialog_names(page: WebPage) -> None:
+    """Fail unless a heading names the open dialog."""
+    heading = "document.getElementById(document.querySelector('dialog[open]').getAttribute('aria-labelledby'))"
+    assert page.page.evaluate(f"{heading}.matches('dialog h2') && {heading}.textContent.trim() !== ''")
+
+
+def test_escape_closes_what_slides_over_the_chat_and_its_button_has_the_focus_again(
+    open_page: OpenPage, echo_server: Server
+) -> None:
+    page = open_page(echo_server, phone=True)
+    page.ask("hello")
+    for name, drawer, inside in (
+        ("Conversations", ".list-open .sidebar", "New conversation"), ("Settings", ".panel", "Close settings")
+    ):  # fmt: skip
+        for leave in ("Escape", "button"):
+            page.page.get_by_role("button", name=name, exact=True).click()
+            page.page.locator(drawer).wait_for()
+            page.page.wait_for_function(f"() => document.querySelector('{drawer}').contains(document.activeElement)")
+            if leave == "Escape":
+                page.page.keyboard.press("Escape")
+            else:
+                page.page.get_by_role("button", name=inside).click()
+            page.page.locator(drawer).wait_for(state="detached")
+            page.page.wait_for_function(f"name => {FOCUS}[0] === name", arg=name)
+    page.page.get_by_role("button", name="Conversations").click()
+    page.page.set_viewport_size({"width": 1000, "height": 700})
+    page.send("a wide window has no drawer in the way")
+    page.wait_for_answers(1)
+
+
+def test_what_happens_to_answers_and_conversations_is_announced_and_dialogs_are_named(
+    open_page: OpenPage, echo_server: Server
+) -> None:
+    page = open_page(echo_server)
+    page.page.evaluate("""() => {
+      window.heard = [];
+      const region = document.querySelector("[data-testid=announcer]");
+      new MutationObserver(() => window.heard.push(region.textContent)).observe(region, { childList: true });
+    }""")
+    page.ask("one")
+    page.page.route("**/v1/chat/completions", lambda route: route.abort())
+    page.send("two")
+    page.get("failure").wait_for()
+    page.page.unroute("**/v1/chat/completions")
+    page.get("conversation").hover()
+    page.page.get_by_label("Rename one").click()
+    page.page.get_by_label("Title of the conversation").fill("first")
+    page.page.keyboard.press("Enter")
+    page.page.get_by_label("Delete first").click(force=True)
+    check_dialog_names(page)
+    page.get("delete").click()
+    page.page.wait_for_function("() => window.heard.at(-1).includes('deleted')")
+    assert page.page.evaluate("window.heard") == [
+        "The answer is being generated.", "The answer is complete: one", "The answer is being generated.",
+        "The answer failed.", "The conversation is now called “first”.", "The conversation “first” was deleted.",
+    ]  # fmt: skip
+    region = page.get("announcer")
+    assert (region.get_attribute("role"), region.count()) == ("status", 1)
 
 
 def test_axe_finds_what_is_wrong(open_page: OpenPage, echo_server: Server) -> None:

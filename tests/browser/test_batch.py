@@ -122,11 +122,21 @@ def test_axe_finds_nothing_serious(open_page: OpenPage, server: Server, phone: b
         assert reply.result().status_code == 200
 
 
-def test_a_server_without_an_admin_key_says_so(open_page: OpenPage, demo_server: Server) -> None:
+def test_a_server_without_keys_shows_its_batch_and_no_fleet(open_page: OpenPage, demo_server: Server) -> None:
     page = open_page(demo_server, "#/batch")
-    assert "CHAIRLIFT_ADMIN_KEY" in page.get("live-absent").inner_text()
+    page.page.wait_for_selector("[data-testid=live][data-state=open]")
+    page.page.get_by_text("Nothing runs.").wait_for()
+    links = page.page.get_by_role("navigation", name="Views").get_by_role("link")
+    assert links.all_inner_texts() == ["Chat", "Batch"]
     page.page.goto(f"{demo_server.url}/#/fleet")
-    page.page.wait_for_selector("[data-testid=live-absent]")
+    page.page.wait_for_selector("[data-testid=composer]")
+
+
+def test_a_server_with_keys_but_none_of_an_admin_says_so(open_page: OpenPage) -> None:
+    with real_server(CHAIRLIFT_API_KEY="the-user-key") as server:
+        page = open_page(server, "#/batch")
+        page.page.wait_for_selector("[data-testid=live-absent]")
+        assert "CHAIRLIFT_ADMIN_KEY" in page.get("live-absent").text_content()
 
 
 def test_a_hidden_page_watches_no_more_and_a_server_says_that_it_has_no_fleet(
@@ -140,5 +150,5 @@ def test_a_hidden_page_watches_no_more_and_a_server_says_that_it_has_no_fleet(
     page.page.wait_for_selector("[data-testid=live][data-state=paused]")
     page.page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
     page.page.wait_for_selector("[data-testid=live][data-state=open]")
-    page.page.get_by_role("link", name="Fleet").click()
+    page.page.evaluate("document.documentElement.dataset.service = 'router'; location.hash = '#/fleet'")
     page.page.wait_for_selector("[data-testid=no-fleet]")

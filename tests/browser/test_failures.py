@@ -86,7 +86,9 @@ def test_a_server_that_is_killed_and_comes_back(open_page: OpenPage) -> None:
         )
     with echo(port=port):
         page.page.wait_for_selector("text=The server is back.")
-        page.page.get_by_role("button", name="Retry").click()
+        page.page.get_by_label("Previous version").click()
+        page.page.get_by_text("The connection to the server was lost.").wait_for()
+        page.get("continue").click()
         page.page.wait_for_function(
             "text => [...document.querySelectorAll('.markdown')].at(-1)?.textContent.trim() === text", arg=long.strip()
         )
@@ -96,11 +98,11 @@ def test_a_server_that_is_killed_and_comes_back(open_page: OpenPage) -> None:
 def test_an_error_of_the_server_is_shown_with_its_own_words(open_page: OpenPage, echo_server: Server) -> None:
     page = open_page(echo_server)
     page.page.get_by_role("button", name="Settings").click()
-    page.get("temperature").fill("9")
+    page.get("tools-text").fill('[{"type": "function", "function": {"name": 1}}]')
     page.send("hello")
     page.page.wait_for_selector("[data-testid=failure]")
-    assert "temperature" in page.get("failure").inner_text()
-    page.get("temperature").fill("")
+    assert "tools[0]" in page.get("failure").inner_text()
+    page.get("tools-text").fill("")
     page.page.get_by_role("button", name="Retry").click()
     page.wait_for_answers(1)
     assert page.get("markdown").inner_text() == "hello" and page.get("failure").count() == 0

@@ -70,9 +70,9 @@ def test_what_an_earlier_page_left_does_not_replace_a_later_change_or_bring_a_de
       const hung = { save: () => new Promise(() => {}) };
       const leave = (id, revision, kept, messages) => {
         const writer = new ConversationWriter(hung);
-        const conversation = { id, title: id, updated: 1, revision, messages: kept };
+        const conversation = { id, title: id, updated: 1, revision, nodes: kept, messages: kept };
         writer.adopt(conversation);
-        conversation.messages = messages;
+        conversation.nodes = messages;
         writer.save(conversation, true);
         writer.flush();
       };

@@ -39,8 +39,8 @@ ATTACKS = (
 
 SAFE_ELEMENTS = frozenset([
     "a", "b", "blockquote", "br", "button", "code", "del", "details", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6",
-    "hr", "i", "input", "kbd", "li", "mark", "ol", "p", "pre", "s", "small", "span", "strong", "sub", "summary", "sup",
-    "table", "tbody", "td", "th", "thead", "tr", "u", "ul",
+    "hr", "i", "input", "ins", "kbd", "li", "mark", "ol", "p", "pre", "s", "small", "span", "strong", "sub", "summary",
+    "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul",
 ])  # fmt: skip
 
 RICH = """# Title
@@ -113,3 +113,92 @@ def test_tables_lists_links_and_code_are_rendered_and_code_is_copied(
     copied = page.page.evaluate("navigator.clipboard.readText()")
     assert copied.rstrip() == 'def f(x):\n    return x < 1 and "<b>"'
     assert answer.get_by_text("Copied").is_visible()
+
+
+EVERYTHING = """# One
+
+Setext
+======
+
+text *em* **strong** ~~del~~ `code` <u>u</u> <ins>ins</ins> line  
+break <https://example.com> www.example.com me@example.com [title](https://example.com "a title") ![alt](https://x.invalid/y)
+
+> quote
+> > nested
+
+3. three
+   - nested
+     1. deep
+4. four
+
+7. loose
+
+8. list
+
+- [x] done
+- [ ] open
+
+- [x] loose
+
+- [ ] tasks
+
+| left | center | right | none |
+|:-----|:------:|------:|------|
+| 1 | 2 | 3 | 4 |
+
+***
+
+```rust
+fn main() {}
+```
+
+<details open>
+<summary>More <b>b</b></summary>
+
+Inside, with a list:
+
+1. one
+
+</details>
+
+Outside.
+"""  # noqa: W291
+
+LOST = """async (text) => {
+  const { blocksOf, fragmentOf } = await import(new URL("ui/lib/markdown.js", document.baseURI).href);
+  const { marked } = await import(new URL("ui/vendor/marked-18.2.1.esm.js", document.baseURI).href);
+  const made = document.createElement("template");
+  made.innerHTML = marked.parse(text, { gfm: true, breaks: true });
+  const shown = document.createElement("div");
+  shown.append(...blocksOf(text).map(fragmentOf));
+  const partsOf = (root) => [...root.querySelectorAll("*")].flatMap((each) => [each.localName,
+    ...each.getAttributeNames().map((name) => `${each.localName} ${name}=${each.getAttribute(name)}`)]);
+  const left = partsOf(shown);
+  return partsOf(made.content ?? made).filter((part) => {
+    const index = left.indexOf(part);
+    if (index >= 0) left.splice(index, 1);
+    return index < 0;
+  });
+}"""
+"""Elements and attributes that marked makes of a text and the page does not show."""
+
+
+def test_everything_that_markdown_makes_is_shown(open_page: OpenPage, echo_server: Server) -> None:
+    page = open_page(echo_server)
+    lost = page.page.evaluate(LOST, EVERYTHING)
+    images = ["img", "img src=https://x.invalid/y", "img alt=alt"]
+    assert lost == [*images, "code class=language-rust"], "an image is a link, a language is a name above the code"
+    page.ask(EVERYTHING)
+    answer = page.get("markdown")
+    aligned = "getComputedStyle(each).textAlign"
+    assert answer.locator("td").evaluate_all(f"all => all.map(each => {aligned})") == [
+        "left",
+        "center",
+        "right",
+        "left",
+    ]
+    assert answer.locator("ol").first.get_attribute("start") == "3"
+    boxes = answer.get_by_role("checkbox")
+    assert [box.is_checked() for box in boxes.all()] == [True, False, True, False]
+    assert answer.locator("details li").inner_text() == "one"
+    assert answer.locator("details").get_by_text("Outside.").count() == 0

@@ -161,6 +161,32 @@ def test_enter_of_an_input_method_sends_nothing(run: Callable[[str], Any]) -> No
           isSubmit({ ...key, ...each }))""") == [True, False, False, False]
 
 
+def test_a_rate_needs_time_and_more_than_one_chunk(run: Callable[[str], Any]) -> None:
+    one_chunk, one_moment, slow, samples = run("""const { emptyAnswer, generate } = await load("chat/generation.js");
+        const { BatchModel } = await load("live/batch_model.js");
+        const rateOf = async (texts, pause) => {
+          const events = async function* () {
+            for (const content of texts) {
+              yield { event: "message", data: JSON.stringify({ choices: [{ delta: { content } }] }) };
+              await new Promise((resolve) => setTimeout(resolve, pause));
+            }
+            yield { event: "message", data: JSON.stringify({ choices: [], usage: { completion_tokens: 40 } }) };
+            yield { event: "message", data: "[DONE]" };
+          };
+          const answer = emptyAnswer("m");
+          await generate({ events }, {}, answer, new AbortController().signal, () => {});
+          return answer.stats.rate;
+        };
+        const model = new BatchModel();
+        model.onEvent("hello", { history_fields: ["at_seconds", "num_steps", "prefill_tokens", "decode_tokens"] });
+        model.onEvent("history", [[10, 1, 5, 100], [10.001, 1, 5, 100], [10, 1, 5, 100], [12, 1, 5, 100]]);
+        return [await rateOf(["all"], 400), await rateOf(["a", "b"], 0), await rateOf(["a", "b", "c", "d"], 100),
+          model.history.tokens.slice(1)]""")
+    assert [one_chunk, one_moment] == [None, None]
+    assert 0 < slow <= 100, "30 tokens, those behind the first chunk, in 0.3 s or more"
+    assert samples == [[5, None, None, 2.5], [100, None, None, 50]]
+
+
 def test_a_stream_says_why_it_failed_and_refuses_another_schema(run: Callable[[str], Any]) -> None:
     assert run("""const { LiveSource } = await load("live/live_source.js");
         const { ApiError } = await load("lib/api.js");

@@ -10,6 +10,8 @@ import pytest
 from chairlift.ui.static_files import CONTENT_TYPES, STATIC, static_files
 
 MAX_COMPRESSED_BYTES = 250_000
+MAX_LATER_BYTES = {"temml": 60_000, "pdfjs": 550_000}
+"""Libraries that are loaded with the first formula and the first PDF, and the size of each, compressed."""
 MAX_FILE_LINES = 400
 VENDOR = STATIC / "vendor"
 OWN_FILES = [file.file for file in static_files() if not file.file.is_relative_to(VENDOR)]
@@ -17,9 +19,14 @@ IMPORT = re.compile(r"""(?:\bfrom\s*|\bimport\s*\(?\s*)["']([\w./-]+)["']""")
 LINK = re.compile(r"""(?:src|href)=["']([^"']+)["']""")
 
 
-def test_the_page_has_at_most_250_kb_compressed() -> None:
+def test_the_page_has_at_most_250_kb_compressed_and_two_libraries_that_are_loaded_when_they_are_needed() -> None:
     sizes = {file.path: len(file.load().compressed) for file in static_files()}
+    for library, most in MAX_LATER_BYTES.items():
+        later = [sizes.pop(path) for path in list(sizes) if path.startswith(f"/ui/vendor/{library}-")]
+        assert 20_000 < sum(later) <= most, library
     assert 20_000 < sum(sizes.values()) <= MAX_COMPRESSED_BYTES, sizes
+    texts = {file.name: file.read_text(encoding="utf-8") for file in OWN_FILES}
+    assert [name for name, text in texts.items() if re.search(r"(?m)^import.*(?:temml|pdfjs)-", text)] == []
 
 
 def test_the_files_are_served_below_ui_and_the_page_itself_at_the_root() -> None:
@@ -42,11 +49,21 @@ def test_content_is_read_once_and_compressed_by_gzip() -> None:
     assert hashlib.sha256(content.plain).hexdigest().startswith(content.digest)
 
 
+def test_the_page_names_the_service_behind_it() -> None:
+    digests = set()
+    for service in ("", "server", "router"):
+        content = next(file for file in static_files(service) if file.path == "/").load()
+        assert f'<html lang="en" data-service="{service}">'.encode() in content.plain
+        digests.add(content.digest)
+    assert len(digests) == 3, "a browser does not keep the page of another service"
+
+
 def test_files_of_another_folder(tmp_path: Path) -> None:
     for name in ("index.html", "a.js", "b/c-1.2.3.min.js", "d.py", "e.map"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
-    found = {file.path: (file.content_type.partition(";")[0], file.is_immutable) for file in static_files(tmp_path)}
+    files = static_files(folder=tmp_path)
+    found = {file.path: (file.content_type.partition(";")[0], file.is_immutable) for file in files}
     assert found == {
         "/": ("text/html", False), "/ui/a.js": ("text/javascript", False),
         "/ui/b/c-1.2.3.min.js": ("text/javascript", True),

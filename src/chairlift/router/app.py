@@ -30,14 +30,15 @@ GENERATION_PATHS = (*TOKEN_PATHS, *POOLING_ROUTES, *TRANSLATED_PATHS)
 
 
 def router_app(
-    router: Router, credentials: Credentials, drain: Drain, host: str = "", extension: RouterExtension | None = None
+    router: Router, credentials: Credentials, drain: Drain, host: str = "", extension: RouterExtension | None = None,
+    *, is_loopback: bool = False,
 ) -> HttpApp:  # fmt: skip
-    """Return the application; `drain` starts the shutdown, `host` is the name or address that it listens on."""
+    """Return the application; `drain` starts the shutdown, `host` and `is_loopback` are as of HttpApp."""
     extension = extension or RouterExtension()
     generation, admin, lifecycle = GenerationRoute(router), RouterAdminRoutes(router, drain), router.lifecycle
     pooling = GenerationRoute(router, has_tokens=False)
     docs = DocsRoutes(lambda: document(router.model_names(), extension.operations))
-    page = PageRoutes(static_files() if router.config.http.ui else ())
+    page = PageRoutes(static_files("router") if router.config.http.ui else ())
     feed = live_fleet(router, extension.topics)
     relay = ReplicaRelay(router, feed)
     forward = ForwardRoute(router)
@@ -80,6 +81,6 @@ def router_app(
     return HttpApp(
         router.config.http, credentials, routes, forward, lifecycle=lifecycle,
         admission=router.admission, generation_paths=GENERATION_PATHS,
-        on_response=router.telemetry.record_response, host=host, open_paths=page.paths, tracer=router.tracer,
-        live_feed=feed, batches=batches,
+        on_response=router.telemetry.record_response, host=host, is_loopback=is_loopback,
+        open_paths=page.paths, tracer=router.tracer, live_feed=feed, batches=batches,
     )  # fmt: skip

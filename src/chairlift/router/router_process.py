@@ -89,7 +89,9 @@ class RouterService:
         self._parts = parts
         self.router = router = Router(parts.config, more_metrics=extension.metrics, tracer=parts.tracer)
         router.shown_settings = parts.shown_settings
-        self.app: HttpApp = router_app(router, credentials, drain, parts.listening.host, extension)
+        self.app: HttpApp = router_app(
+            router, credentials, drain, parts.listening.host, extension, is_loopback=parts.listening.is_loopback
+        )
         self._update_certificate_expiry()
         clock, rng = router.clock, random.Random()
         self._discovery = Discovery(

@@ -50,9 +50,11 @@ PRIORITIZED_PATHS = tuple(
 EMBEDDINGS = "/v1/embeddings"
 
 
-def server_app(replica: Replica, credentials: Credentials, drain: Drain, host: str = "") -> HttpApp:
-    """Return the application; `drain` starts the shutdown, `host` is the name or address that it listens on."""
-    page = PageRoutes(static_files() if replica.config.http.ui else ())
+def server_app(
+    replica: Replica, credentials: Credentials, drain: Drain, host: str = "", *, is_loopback: bool = False
+) -> HttpApp:  # fmt: skip
+    """Return the application; `drain` starts the shutdown, `host` and `is_loopback` are as of HttpApp."""
+    page = PageRoutes(static_files("server") if replica.config.http.ui else ())
     feed = live_batch(replica)
     own_routes = _routes(replica, drain, feed)
     batches = _batches(replica, own_routes)
@@ -60,7 +62,8 @@ def server_app(replica: Replica, credentials: Credentials, drain: Drain, host: s
     return HttpApp(
         replica.config.http, credentials, routes, _not_found([path for _, path, _ in routes]),
         lifecycle=replica.lifecycle, admission=replica.admission, generation_paths=GENERATION_PATHS,
-        on_response=replica.telemetry.record_response, host=host, open_paths=page.paths, tracer=replica.tracer,
+        on_response=replica.telemetry.record_response, host=host, is_loopback=is_loopback,
+        open_paths=page.paths, tracer=replica.tracer,
         rejection_headers=lambda scope: _load_headers(scope, replica.reporter), live_feed=feed,
         batches=batches,
     )  # fmt: skip

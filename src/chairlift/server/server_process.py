@@ -85,7 +85,9 @@ class ReplicaService:
     def __init__(self, parts: ServerParts, credentials: Credentials, drain: Drain) -> None:
         self._parts = parts
         self.replica = Replica(parts.config, parts.tracer, parts.shown_settings)
-        self.app: HttpApp = server_app(self.replica, credentials, drain, parts.listening.host)
+        self.app: HttpApp = server_app(
+            self.replica, credentials, drain, parts.listening.host, is_loopback=parts.listening.is_loopback
+        )
         self._update_certificate_expiry()
         self._starting: asyncio.Task[TextService] | None = None
         self._handing_over: asyncio.Task[None] | None = None

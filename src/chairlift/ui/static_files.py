@@ -18,6 +18,9 @@ CONTENT_TYPES = {
 }  # fmt: skip
 """Suffix -> content type; files with other suffixes are not served."""
 
+NO_SERVICE = b'data-service=""'
+"""Where INDEX names the service, whose views the page shows."""
+
 ETAG_CHARS = 20
 COMPRESSION_LEVEL = 9
 _VERSION_IN_NAME = re.compile(r"-\d+\.\d+\.\d+\.")
@@ -47,34 +50,37 @@ class StaticFile:
         file: where it is.
         content_type: value of the header Content-Type.
         is_immutable: its name has a version, so its content never changes.
+        service: what INDEX says about the service behind it, "" in other files.
     """
 
     path: str
     file: Path
     content_type: str
     is_immutable: bool
+    service: str = ""
 
     def load(self) -> StaticContent:
         """Return the content, which is read and compressed once. Raises OSError."""
-        return _load(self.file)
+        return _load(self.file, self.service)
 
 
 @cache
-def _load(file: Path) -> StaticContent:
-    plain = file.read_bytes()
+def _load(file: Path, service: str) -> StaticContent:
+    plain = file.read_bytes().replace(NO_SERVICE, NO_SERVICE.replace(b'""', f'"{service}"'.encode()))
     compressed = gzip.compress(plain, COMPRESSION_LEVEL, mtime=0)
     return StaticContent(plain, compressed, hashlib.sha256(plain).hexdigest()[:ETAG_CHARS])
 
 
 @cache
-def static_files(folder: Path = STATIC) -> tuple[StaticFile, ...]:
-    """Return every file of the page, in the order of their paths."""
+def static_files(service: str = "", folder: Path = STATIC) -> tuple[StaticFile, ...]:
+    """Return every file of the page of a service, `server` or `router`, in the order of their paths."""
     files = sorted(file for file in folder.rglob("*") if file.suffix in CONTENT_TYPES and file.is_file())
     return tuple(
         StaticFile(
             path="/" if (name := file.relative_to(folder).as_posix()) == INDEX else PREFIX + name,
             file=file, content_type=CONTENT_TYPES[file.suffix],
             is_immutable=_VERSION_IN_NAME.search(file.name) is not None,
+            service=service if name == INDEX else "",
         )
         for file in files
     )  # fmt: skip

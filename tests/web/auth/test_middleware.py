@@ -29,12 +29,13 @@ def user_and_admin_ring() -> KeyRing:
 
 def send_through(
     keys: KeyRing | Credentials, path: str, *headers: tuple[bytes, bytes], query: bytes = b"", method: str = "GET",
-    host_check: HostCheck | None = None,
+    host_check: HostCheck | None = None, local_paths: frozenset[str] = frozenset(),
 ) -> Principal:  # fmt: skip
     """Return the principal that the application behind the middleware gets."""
     scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": list(headers)}
     credentials = Credentials(keys) if isinstance(keys, KeyRing) else keys
-    asyncio.run(AuthMiddleware(_inside, credentials, OPEN, host_check)(scope, None, None))  # type: ignore[arg-type]
+    auth = AuthMiddleware(_inside, credentials, OPEN, host_check, local_paths)
+    asyncio.run(auth(scope, None, None))  # type: ignore[arg-type]
     return scope["result"]  # type: ignore[return-value]
 
 
@@ -151,6 +152,32 @@ def test_an_admin_may_administrate() -> None:
     assert send_through(user_and_admin_ring(), "/admin/drain", bearer(ADMIN_KEY)).scopes == {ADMIN}
     only_admin = read_keys(None, {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY})
     assert send_through(only_admin, "/admin/drain", bearer(ADMIN_KEY)).scopes == {ADMIN}
+
+
+def test_a_local_path_needs_no_key_where_there_is_none_and_is_for_this_machine_alone() -> None:
+    def reads(ring: KeyRing, *headers: tuple[bytes, bytes], path: str = "/admin/live") -> Principal:
+        hosts = HostCheck(allowed_hosts=("*",), cors_origins=("*",))
+        local_paths = frozenset({"/admin/live"})
+        return send_through(ring, path, *headers, host_check=hosts, local_paths=local_paths)
+
+    host = (b"host", b"localhost:8000")
+    for headers in ([], [(b"sec-fetch-site", b"same-origin")], [(b"sec-fetch-site", b"none")]):
+        assert reads(KeyRing(), host, *headers) == Principal()
+    assert reads(KeyRing(), (b"host", b"127.0.0.1:80")) == reads(KeyRing(), (b"host", b"[::1]:80")) == Principal()
+    foreign = [
+        [host, (b"sec-fetch-site", b"cross-site")], [host, (b"sec-fetch-site", b"same-site")],
+        [host, (b"origin", b"http://localhost:8000")], [(b"host", b"rebound.example")], [(b"host", b"10.0.0.1")], [],
+        [host, (b"x-forwarded-for", b"10.0.0.1")], [host, (b"forwarded", b"for=10.0.0.1")], [host, (b"via", b"1.1 a")],
+    ]  # fmt: skip
+    for headers in foreign:
+        with pytest.raises(Forbidden, match=r"at localhost without a proxy; for others set CHAIRLIFT_ADMIN_KEY$"):
+            reads(KeyRing(), *headers)
+    with pytest.raises(NotFound):
+        reads(KeyRing(), host, path="/admin/state")
+    with pytest.raises(NotFound):
+        reads(read_keys(None, {"CHAIRLIFT_API_KEY": USER_KEY}), host)
+    with pytest.raises(Unauthorized):
+        reads(read_keys(None, {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY}), host)
 
 
 def test_an_admin_path_is_never_open() -> None:

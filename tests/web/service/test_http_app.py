@@ -30,14 +30,19 @@ async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
     raise NotFound(f"no {scope['path']}")
 
 
-def make_app(records: list[AccessRecord], key: str = "", limits: AdmissionLimits = LIMITS, **options: Any) -> HttpApp:
+def make_app(
+    records: list[AccessRecord], key: str = "", limits: AdmissionLimits = LIMITS, is_loopback: bool = False,
+    **options: Any,
+) -> HttpApp:  # fmt: skip
     lifecycle = Lifecycle()
     lifecycle.mark_started(lambda: ReplicaState.READY)
     keys = read_keys(None, {"CHAIRLIFT_API_KEY": key} if key else {})
     return HttpApp(
-        HttpConfig(**options), Credentials(keys), [("GET", "/a/{id:path}", echo), ("POST", "/work", echo)], not_found,
+        HttpConfig(**options), Credentials(keys),
+        [("GET", "/a/{id:path}", echo), ("POST", "/work", echo), ("GET", "/admin/live", echo)],
+        not_found,
         lifecycle=lifecycle, admission=AdmissionController(limits), generation_paths=("/work",),
-        on_response=records.append, host="127.0.0.1",
+        on_response=records.append, host="127.0.0.1", is_loopback=is_loopback,
     )  # fmt: skip
 
 
@@ -65,6 +70,15 @@ def test_every_path_but_the_open_ones_needs_the_key() -> None:
     assert get(app, "/a/b", authorization="Bearer k").status_code == 200
     assert get(app, "/metrics").status_code == 401
     assert get(make_app([], key="k", public_metrics=True), "/metrics").status_code == 404
+
+
+def test_live_data_needs_no_key_on_a_loopback_address_without_keys() -> None:
+    for is_loopback, key, status in ((True, "", 200), (False, "", 404), (True, "k", 404)):
+        assert get(make_app([], key, is_loopback=is_loopback), "/admin/live").status_code == status
+    page = {"origin": "https://a.example"}
+    app = make_app([], is_loopback=True, cors_origins=("https://a.example",))
+    assert get(app, "/admin/live", **page).status_code == 403
+    assert get(app, "/admin/live", host="rebound.example").status_code == 403
 
 
 def test_cors_headers_are_sent_to_the_origins_of_the_setting_and_need_the_whole_application() -> None:

@@ -15,6 +15,9 @@ from chairlift.web.body import Scope, all_headers, header
 LOCAL_NAMES = frozenset({"localhost", "host.docker.internal", "host.containers.internal"})
 """Names that mean this machine, the last two inside its containers. No public DNS server has them."""
 
+PROXY_HEADERS = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
+"""Headers of which a proxy adds at least one, if it says that it passes a request on."""
+
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 MAX_SHOWN_CHARS = 100
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{0,5})?")
@@ -93,6 +96,21 @@ class HostCheck:
             "ORIGIN, or set API keys"
         )
 
+    def check_is_local(self, scope: Scope) -> None:
+        """Raise Forbidden unless the server's own page or a program sends the request, on this machine.
+
+        It is stricter than the other checks: --allowed-host and --cors-origin change nothing, and a proxy that says so
+        may have its clients on other machines.
+        """
+        host = (header(scope, b"host") or b"").decode("latin-1")
+        is_own = header(scope, b"sec-fetch-site") in (None, b"same-origin", b"none")
+        is_passed_on = any(all_headers(scope, name) for name in PROXY_HEADERS)
+        if all_headers(scope, b"origin") or not is_own or is_passed_on or not _is_loopback(host):
+            raise Forbidden(
+                "without an admin key this route is for the server's own page and for programs, both at localhost "
+                "without a proxy; for others set CHAIRLIFT_ADMIN_KEY"
+            )
+
     def _is_allowed(self, host: str, scope: Scope) -> bool:
         match = _HOST.fullmatch(host)
         if match is None:
@@ -106,6 +124,16 @@ class HostCheck:
         if address is None:
             return False
         return address.is_loopback or address.is_unspecified or address == _parse_address(own_address)
+
+
+def _is_loopback(host: str) -> bool:
+    """Return whether a header Host is localhost, a name below it, or a loopback address."""
+    match = _HOST.fullmatch(host)
+    if match is None:
+        return False
+    name = (match["v6"] or match["name"]).lower().rstrip(".")
+    address = _parse_address(name)
+    return name == "localhost" or name.endswith(".localhost") or (address is not None and address.is_loopback)
 
 
 def _parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -23,12 +23,18 @@ class AuthMiddleware:
     """
 
     def __init__(
-        self, app: App, credentials: Credentials, open_paths: frozenset[str], host_check: HostCheck | None = None
-    ) -> None:
+        self, app: App, credentials: Credentials, open_paths: frozenset[str], host_check: HostCheck | None = None,
+        local_paths: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
+        """Wrap the application.
+
+        `open_paths` need no key. `local_paths` are routes below /admin/ that need none while no key and no token is
+        known; they are for a service that only its own machine can reach.
+        """
         self._app = app
         self._host_check = HostCheck() if host_check is None else host_check
         self.credentials = credentials
-        self._open = open_paths
+        self._open, self._local = open_paths, local_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Identify the client, and pass the request on. Raises Unauthorized, Forbidden, NotFound."""
@@ -40,6 +46,9 @@ class AuthMiddleware:
         """Return the client's principal for the request's path. Raises Unauthorized, Forbidden, NotFound."""
         path = scope["path"]
         if path.startswith(ADMIN_PATHS):
+            if path in self._local and not self.credentials.are_required and not self.credentials.has_admin:
+                self._host_check.check_is_local(scope)
+                return Principal()
             if not self.credentials.has_admin:
                 raise no_route(path)
             if all_headers(scope, b"origin"):

@@ -29,6 +29,10 @@ from chairlift.web.service.live_feed import LiveFeed
 OPEN = frozenset({"/livez", "/readyz", "/health", "/ping"})
 """Paths that need no API key."""
 
+LOCAL = frozenset({"/admin/live", "/admin/replicas/live"})
+"""Paths of administrators that need no key where no key is known and only this machine reaches the service: they read
+what the web page shows."""
+
 UNLOGGED_PATHS = OPEN | {"/metrics", "/load"}
 """Paths whose responses the access log omits, unless they fail."""
 
@@ -51,15 +55,17 @@ class HttpApp:
     def __init__(
         self, config: HttpConfig, credentials: Credentials, routes: Iterable[RouteEntry], not_found: App, *,
         lifecycle: Lifecycle, admission: AdmissionController, generation_paths: Collection[str],
-        on_response: Callable[[AccessRecord], None], host: str = "", open_paths: Collection[str] = (),
+        on_response: Callable[[AccessRecord], None], host: str = "", is_loopback: bool = False,
+        open_paths: Collection[str] = (),
         rejection_headers: Callable[[Scope], Iterable[Header]] = lambda scope: (), tracer: Tracer | None = None,
         live_feed: LiveFeed | None = None, batches: BatchApi | None = None,
     ) -> None:  # fmt: skip
         """Build the application.
 
         `not_found` handles every other path, `generation_paths` need a permit, `host` is the name or address that the
-        service listens on, `open_paths` need no key, as those of OPEN, `rejection_headers` returns headers of an early
-        rejection, and `tracer` traces the requests that are not rejected early.
+        service listens on, `is_loopback` whether only this machine reaches it, `open_paths` need no key, as OPEN,
+        `rejection_headers` returns headers of an early rejection, and `tracer` traces the requests that are not
+        rejected early.
         """
         self.live_feed, self.batches = live_feed, batches
         self._lifecycle, self._admission, self._rejection_headers = lifecycle, admission, rejection_headers
@@ -76,7 +82,9 @@ class HttpApp:
         )  # fmt: skip
         all_open = OPEN | frozenset(open_paths) | ({"/metrics"} if config.public_metrics else set())
         host_check = HostCheck(config.allowed_hosts, (host,), config.cors_origins)
-        self.auth = AuthMiddleware(_with_router(router), credentials, all_open, host_check)
+        self.auth = AuthMiddleware(
+            _with_router(router), credentials, all_open, host_check, LOCAL if is_loopback else frozenset()
+        )
         self.early_check: EarlyCheck | None = None if config.cors_origins else self._early_check
         app: App = RequestMiddleware(self.auth, quiet=UNLOGGED_PATHS, on_response=on_response, tracer=tracer)
         if config.cors_origins:

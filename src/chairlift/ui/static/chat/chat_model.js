@@ -1,27 +1,35 @@
 // ChatModel: the conversations, the open one, and the answers that are being generated; it outlives the view.
+import { newId } from "../lib/ids.js";
 import { keepText, keptText } from "../lib/kept.js";
+import { AnswerRuns } from "./answer_runs.js";
+import { addMessage, addResults, addVersion, goBefore } from "./conversation_edits.js";
+import { ConversationSearch } from "./conversation_search.js";
 import { ConversationStore } from "./conversation_store.js";
+import { MAX_TITLE_CHARS } from "./conversation_title.js";
 import { ConversationWriter, metaOf } from "./conversation_writer.js";
+import { keepParameters, keptParameters } from "./kept_parameters.js";
+import { inOtherTab, newestLeaf, showPath, treeOf, withoutRun } from "./message_tree.js";
 import { OtherTabs } from "./other_tabs.js";
-import { emptyAnswer, generate, requestBody } from "./generation.js";
+import { firstError } from "./parameter_fields.js";
+import { Presets } from "./presets.js";
 
-const PARAMETERS = "chairlift.parameters";
 const CURRENT = "chairlift.conversation";
-const SAVE_INTERVAL_MS = 2000;
-const MAX_TITLE_CHARS = 60;
 const FULL = "The browser's storage is full: this conversation is not kept. Delete others to make room.";
 const NOT_KEPT = "The browser could not keep this conversation.";
 
 export class ChatModel {
   /** `firstModel` returns a model's name where a message is sent without one. */
   constructor(api, firstModel) {
-    this.api = api;
-    this.firstModel = firstModel;
     this.store = new ConversationStore();
     this.writer = new ConversationWriter(this.store);
+    this.search = new ConversationSearch(this.store);
+    this.presets = new Presets();
     this.conversations = []; // as the list shows them
-    this.current = null; // {id, title, parameters, messages, ...}; messages are replaced, never changed
-    this.running = new Map(); // id of a conversation -> {controller, conversation, show}
+    this.current = null; // {id, title, parameters, nodes, leaf, messages, ...}; messages are replaced, never changed
+    this.running = new AnswerRuns(api, {
+      firstModel, onSave: (conversation) => this.save(conversation),
+      onChange: (conversation) => { if (conversation === this.current) this.changed(); },
+    });
     this.notice = "";
     this.isLoaded = false;
     this.tabs = new OtherTabs((change) => this.onOtherTab(change));
@@ -67,25 +75,28 @@ export class ChatModel {
 
   /** Write what is not kept yet at once: the page goes away. */
   leave() {
-    for (const { conversation, show } of this.running.values()) {
-      show();
-      this.writer.mark(conversation);
-    }
+    for (const conversation of this.running.showAll()) this.writer.mark(conversation);
     this.writer.flush();
   }
 
   /** Open a new conversation; it joins the list with its first message. */
   create() {
     this.current = {
-      id: crypto.randomUUID?.() ?? String(Math.random()), title: "", updated: Date.now(), messages: [], revision: null,
+      id: newId(), title: "", updated: Date.now(), nodes: [], leaf: null, messages: [], revision: null,
       parameters: keptParameters(),
     };
     keepText(CURRENT, null);
     this.changed();
   }
 
-  async open(id) {
-    const held = this.running.get(id)?.conversation ?? this.writer.find(id);
+  /** Return a conversation that is not kept as it is now, because its answer comes or it waits for the store. */
+  held(id) {
+    return this.running.conversation(id) ?? this.writer.find(id);
+  }
+
+  /** Open a conversation; `isInOtherTab` says that another tab generates an answer of it. */
+  async open(id, isInOtherTab = false) {
+    const held = this.held(id);
     if (held) this.current = held;
     else {
       const found = this.conversations.find((each) => each.id === id);
@@ -98,7 +109,8 @@ export class ChatModel {
         if (!this.current) this.create();
         return;
       }
-      this.current = { revision: null, ...found, messages: messages.map(withoutRun) };
+      this.current = { revision: null, ...found };
+      showPath(this.current, treeOf(messages.map(isInOtherTab ? inOtherTab : withoutRun)), found.leaf);
       this.writer.adopt(this.current);
     }
     keepText(CURRENT, id);
@@ -109,7 +121,7 @@ export class ChatModel {
     const name = title.trim().slice(0, MAX_TITLE_CHARS);
     if (!name) return;
     this.conversations = this.conversations.map((each) => (each.id === id ? { ...each, title: name } : each));
-    for (const each of [this.current, this.running.get(id)?.conversation, this.writer.find(id)]) {
+    for (const each of [this.current, this.running.conversation(id), this.writer.find(id)]) {
       if (each?.id === id) each.title = name;
     }
     this.changed();
@@ -134,99 +146,78 @@ export class ChatModel {
   }
 
   takeOff(id) {
-    this.running.get(id)?.controller.abort();
-    this.running.delete(id);
+    this.running.drop(id);
     this.writer.forget(id);
     this.conversations = this.conversations.filter((each) => each.id !== id);
   }
 
-  /** Change settings of the open conversation; new ones begin with them. The system prompt stays with this one. */
+  /** Change settings of the open conversation; new ones begin with them, without system prompt, schema and preset. */
   setParameters(parameters) {
     this.current.parameters = parameters;
-    const { system, ...kept } = parameters;
-    keepText(PARAMETERS, JSON.stringify(kept));
+    keepParameters(parameters);
     if (this.current.messages.length) this.save(this.current, false);
     this.changed();
   }
 
-  send(text, model) {
-    const conversation = this.current;
-    if (this.isRunning) return undefined;
-    conversation.title ||= titleOf(text);
-    conversation.messages = [...conversation.messages, { id: newId(), role: "user", content: text }];
-    keepText(CURRENT, conversation.id);
-    return this.answer(conversation, model);
+  /** Return whether a message may be sent now; says what is wrong with the settings where they are the reason. */
+  maySend() {
+    if (this.isRunning) return false;
+    const error = firstError(this.current.parameters);
+    if (error) this.say(`Nothing was sent. ${error}`);
+    return !error;
   }
 
-  /** Replace the user's message at `index`, and answer it; what came after it is removed. */
-  edit(index, text, model) {
-    const conversation = this.current;
-    if (this.isRunning) return undefined;
-    const edited = { id: newId(), role: "user", content: text };
-    conversation.messages = [...conversation.messages.slice(0, index), edited];
-    return this.answer(conversation, model);
+  /** Send a message with its text and files, as ./attachments.js has them. Returns false where nothing is sent. */
+  send(text, model, files = []) {
+    if (!this.maySend()) return false;
+    addMessage(this.current, text, files);
+    keepText(CURRENT, this.current.id);
+    return this.running.answer(this.current, model);
   }
 
-  /** Generate the answer at `index` again; what came after it is removed. */
+  /** Answer another version of the user's message at `index`. */
+  edit(index, text, model, files = []) {
+    if (!this.maySend()) return false;
+    addVersion(this.current, index, text, files);
+    return this.running.answer(this.current, model);
+  }
+
+  /** Generate another version of the answer at `index`. */
   retry(index, model) {
-    const conversation = this.current;
-    if (this.isRunning) return undefined;
-    conversation.messages = conversation.messages.slice(0, index);
-    return this.answer(conversation, model);
+    if (!this.maySend()) return false;
+    goBefore(this.current, index);
+    return this.running.answer(this.current, model);
+  }
+
+  /** Continue the last answer, which was cut. */
+  goOn(model) {
+    return this.maySend() && this.running.goOn(this.current, model);
   }
 
   /** Send results of the tool calls of the last answer: {id of the call: text}. */
   sendResults(results, model) {
-    const conversation = this.current;
-    if (this.isRunning) return undefined;
-    const added = Object.entries(results).map(([toolCallId, content]) => ({
-      id: newId(), role: "tool", toolCallId, content,
-    }));
-    conversation.messages = [...conversation.messages, ...added];
-    return this.answer(conversation, model);
+    if (!this.maySend()) return false;
+    addResults(this.current, results);
+    return this.running.answer(this.current, model);
+  }
+
+  /** Show the version of a message with this id, and the newest messages behind it. */
+  showVersion(id) {
+    if (this.isRunning) return;
+    showPath(this.current, this.current.nodes, newestLeaf(this.current.nodes, id));
+    this.save(this.current, false);
+    this.changed();
+  }
+
+  /** Open a conversation with a path that has the message with this id. */
+  async openAt(id, messageId) {
+    await this.open(id);
+    if (this.current?.id !== id || this.current.messages.some((message) => message.id === messageId)) return;
+    this.showVersion(messageId);
   }
 
   stop() {
-    this.running.get(this.current?.id)?.controller.abort();
-  }
-
-  async answer(conversation, model) {
-    if (this.running.has(conversation.id)) return;
-    const asked = conversation.messages;
-    const answer = emptyAnswer(model);
-    const controller = new AbortController();
-    let savedAt = Date.now();
-    const show = () => {
-      conversation.messages = [...asked, { ...answer, toolCalls: answer.toolCalls.map((call) => ({ ...call })) }];
-      if (Date.now() - savedAt > SAVE_INTERVAL_MS) {
-        savedAt = Date.now();
-        this.save(conversation);
-      }
-      if (conversation === this.current) this.changed();
-    };
-    let frame = 0; // a fast stream renders once a frame, not for every token
-    const showSoon = () => {
-      frame ||= requestAnimationFrame(() => {
-        frame = 0;
-        show();
-      });
-    };
-    this.running.set(conversation.id, { controller, conversation, show });
-    show();
-    this.save(conversation);
-    try {
-      answer.model = model || (await this.firstModel());
-      const body = requestBody(answer.model, asked, conversation.parameters);
-      await generate(this.api, body, answer, controller.signal, showSoon);
-    } catch (error) {
-      Object.assign(answer, { isRunning: false, error: { message: error.message, code: error.code ?? "" } });
-    }
-    cancelAnimationFrame(frame);
-    if (!this.running.has(conversation.id)) return; // deleted in the meantime
-    this.running.delete(conversation.id);
-    show();
-    await this.save(conversation);
-    this.changed();
+    this.running.stop(this.current?.id);
   }
 
   async save(conversation, withMessages = true) {
@@ -241,11 +232,17 @@ export class ChatModel {
       if (outcome !== "kept") return await this.onConflict(conversation, outcome);
       const { revision } = conversation;
       this.conversations = this.conversations.map((each) => (each.id === id ? { ...each, revision } : each));
-      this.tabs.tell({ id });
+      this.tabs.tell({ id, isRunning: this.running.has(id) });
       if ([FULL, NOT_KEPT].includes(this.notice)) this.say("");
     } catch (error) {
       if (!isSaving) this.say(noticeOf(error));
     }
+  }
+
+  /** Take a conversation into the list that was put into the storage, as the list shows it. */
+  adopt(meta) {
+    this.conversations = [...this.conversations, meta].sort((one, other) => other.updated - one.updated);
+    this.tabs.tell({ id: meta.id });
   }
 
   say(notice) {
@@ -256,11 +253,9 @@ export class ChatModel {
   /** Another tab changed or deleted a conversation that this one was about to keep. */
   async onConflict(conversation, outcome) {
     if (outcome === "deleted") return this.drop(conversation.id);
-    const running = this.running.get(conversation.id);
-    this.running.delete(conversation.id);
     const { id } = conversation;
     Object.assign(conversation, { id: newId(), revision: null, title: `${conversation.title} (copy)` });
-    if (running) this.running.set(conversation.id, running);
+    this.running.changeId(id, conversation.id);
     if (conversation === this.current) keepText(CURRENT, conversation.id);
     this.notice = "Another tab changed this conversation; what you see here is kept as a copy.";
     await this.readList(id);
@@ -268,14 +263,14 @@ export class ChatModel {
     this.changed();
   }
 
-  async onOtherTab({ id, isRemoved }) {
+  async onOtherTab({ id, isRemoved, isRunning }) {
     if (!this.isLoaded) return;
     if (isRemoved) return this.drop(id);
     await this.readList(id);
     const title = this.conversations.find((each) => each.id === id)?.title;
-    const running = this.running.get(id);
-    if (running && title) running.conversation.title = title;
-    if (!running && this.current?.id === id) await this.open(id);
+    const running = this.running.conversation(id);
+    if (running && title) running.title = title;
+    if (!running && this.current?.id === id) await this.open(id, isRunning);
     this.changed();
   }
 
@@ -303,26 +298,4 @@ export class ChatModel {
 
 function noticeOf(error) {
   return error?.name === "QuotaExceededError" ? FULL : NOT_KEPT;
-}
-
-function newId() {
-  return crypto.randomUUID?.() ?? String(Math.random());
-}
-
-function titleOf(text) {
-  const line = text.trim().split("\n")[0].replace(/[*_`#>|]+/g, "").trim() || "Conversation";
-  return line.length > MAX_TITLE_CHARS ? `${line.slice(0, MAX_TITLE_CHARS - 1)}…` : line;
-}
-
-/** Return a message as it is after the page was loaded again: no answer is being generated any more. */
-function withoutRun(message) {
-  return message.isRunning ? { ...message, isRunning: false, isStopped: true } : message;
-}
-
-function keptParameters() {
-  try {
-    return { system: "", ...JSON.parse(keptText(PARAMETERS) ?? "{}") };
-  } catch {
-    return { system: "" };
-  }
 }

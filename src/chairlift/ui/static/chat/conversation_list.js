@@ -1,7 +1,9 @@
-// ConversationList: the conversations by day, each with its buttons to rename and delete it.
+// ConversationList: the conversations by day, with buttons to rename and delete each, or what a search has found.
 import { useModal } from "../lib/dialog.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { Icon, IconButton } from "../shell/icons.js";
+import { moveFocus, SearchResults, useSearch } from "./search_results.js";
+import { TransferButtons } from "./transfer_buttons.js";
 
 const DAY_MS = 86_400_000;
 
@@ -19,22 +21,47 @@ function grouped(conversations) {
   const now = Date.now();
   for (const each of conversations) {
     const name = groupOf(each.updated, now);
-    groups.set(name, [...(groups.get(name) ?? []), each]);
+    if (groups.has(name)) groups.get(name).push(each);
+    else groups.set(name, [each]);
   }
   return [...groups];
 }
 
-export function ConversationList({ model, onChoose }) {
-  const [renamed, setRenamed] = useState(null);
-  const [removed, setRemoved] = useState(null);
+/** `onOpen(id, messageId)` opens a conversation; at that message unless it is null. `onChoose` closes the list. */
+export function ConversationList({ model, onOpen, onChoose }) {
+  const [query, setQuery] = useState("");
+  const field = useRef();
+  const results = useSearch(model, query);
   const create = () => {
     model.create();
     onChoose();
   };
-  return html`<div class="conversations">
-    <button type="button" class="button new-conversation" onClick=${create} data-testid="new">
-      <${Icon} name="plus" />New conversation
-    </button>
+  const onKeyDown = (event) => {
+    if (event.key === "Escape" && query) {
+      event.preventDefault();
+      event.stopPropagation(); // it would close the list on a phone
+      setQuery("");
+      field.current.focus();
+    } else moveFocus(event, field.current);
+  };
+  return html`<div class="conversations" onKeyDown=${onKeyDown}>
+    <div class="conversations-head">
+      <button type="button" class="button new-conversation" onClick=${create} data-testid="new">
+        <${Icon} name="plus" />New conversation
+      </button>
+      <input ref=${field} type="search" value=${query} placeholder="Search" aria-label="Search all conversations"
+        data-testid="search" onInput=${(event) => setQuery(event.target.value)} />
+    </div>
+    ${results ? html`<${SearchResults} results=${results} onOpen=${onOpen} />`
+      : html`<${Groups} model=${model} onOpen=${onOpen} />`}
+    <${TransferButtons} model=${model} />
+  </div>`;
+}
+
+function Groups({ model, onOpen }) {
+  const [renamed, setRenamed] = useState(null);
+  const [removed, setRemoved] = useState(null);
+  return html`<div class="conversation-groups">
     ${model.conversations.length === 0 && html`<p class="hint conversations-empty">
       Conversations stay in this browser. Nothing is kept on the server.</p>`}
     ${grouped(model.conversations).map(([name, members]) => html`<section key=${name} aria-label=${name}>
@@ -46,7 +73,7 @@ export function ConversationList({ model, onChoose }) {
               setRenamed(null);
               if (title !== null) model.rename(each.id, title);
             }} />`
-          : html`<button type="button" class="conversation" onClick=${() => { model.open(each.id); onChoose(); }}
+          : html`<button type="button" class="conversation" onClick=${() => onOpen(each.id, null)}
                 aria-current=${each.id === model.current?.id ? "true" : undefined}>
               <span dir="auto">${each.title || "Conversation"}</span>
               ${model.running.has(each.id) && html`<i class="running" title="An answer is being generated"></i>`}

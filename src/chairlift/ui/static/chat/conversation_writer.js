@@ -1,6 +1,7 @@
 // ConversationWriter: keeps conversations in a ConversationStore, one change of each at a time. What is not yet kept
 // when the page goes away is written to the local storage at once, and goes on to the store when the page is loaded;
 // a deletion likewise.
+import { newId } from "../lib/ids.js";
 import { keepText, keptNames, keptText } from "../lib/kept.js";
 
 const UNSAVED = "chairlift.unsaved.";
@@ -9,12 +10,12 @@ export class ConversationWriter {
   constructor(store) {
     this.store = store;
     this.unsaved = new Map(); // id -> {conversation, withMessages, isAgain, revision, running} until it is kept
-    this.kept = new WeakMap(); // conversation -> its messages in the store
+    this.kept = new WeakMap(); // conversation -> its nodes in the store
   }
 
   /** Say that a conversation was read from the store and has not changed since. */
   adopt(conversation) {
-    this.kept.set(conversation, conversation.messages);
+    this.kept.set(conversation, conversation.nodes);
   }
 
   /** Return a conversation that is not kept yet, or undefined. */
@@ -65,14 +66,14 @@ export class ConversationWriter {
     let outcome = "kept";
     while (state.isAgain && outcome === "kept" && this.unsaved.get(id) === state) {
       state.isAgain = false;
-      state.revision = newRevision();
-      const { messages } = conversation;
+      state.revision = newId();
+      const { nodes } = conversation;
       const { withMessages } = state;
       const meta = { ...metaOf(conversation), revision: state.revision };
-      outcome = await this.store.save(meta, withMessages ? messages : undefined, conversation.revision ?? null);
+      outcome = await this.store.save(meta, withMessages ? nodes : undefined, conversation.revision ?? null);
       if (outcome === "kept") {
         conversation.revision = state.revision;
-        if (withMessages) this.kept.set(conversation, messages);
+        if (withMessages) this.kept.set(conversation, nodes);
       } else this.kept.delete(conversation);
     }
     if (this.unsaved.get(id) === state) this.unsaved.delete(id);
@@ -83,11 +84,11 @@ export class ConversationWriter {
   flush() {
     for (const [id, { conversation, revision }] of this.unsaved) {
       const kept = this.kept.get(conversation) ?? [];
-      const { messages } = conversation;
+      const { nodes } = conversation;
       let from = 0;
-      while (from < messages.length && messages[from] === kept[from]) from += 1;
+      while (from < nodes.length && nodes[from] === kept[from]) from += 1;
       const revisions = [conversation.revision ?? null, revision];
-      const text = JSON.stringify({ meta: metaOf(conversation), revisions, from, messages: messages.slice(from) });
+      const text = JSON.stringify({ meta: metaOf(conversation), revisions, from, messages: nodes.slice(from) });
       keepText(UNSAVED + id, text);
     }
   }
@@ -115,7 +116,7 @@ export class ConversationWriter {
     const before = from ? await this.store.messages(meta.id) : [];
     if (before.length < from) return;
     const seen = stored ? (stored.revision ?? null) : null;
-    await this.store.save({ ...meta, revision: newRevision() }, [...before.slice(0, from), ...messages], seen);
+    await this.store.save({ ...meta, revision: newId() }, [...before.slice(0, from), ...messages], seen);
   }
 }
 
@@ -125,12 +126,8 @@ function isNewer({ revisions }, stored) {
 }
 
 /** Return what the list shows of a conversation. */
-export function metaOf({ messages, ...meta }) {
+export function metaOf({ messages, nodes: _, ...meta }) {
   return { ...meta, count: messages.length };
-}
-
-function newRevision() {
-  return crypto.randomUUID?.() ?? String(Math.random());
 }
 
 function parsed(text) {

@@ -1,18 +1,16 @@
 // A generation: the body of a chat request, and the answer that its stream brings.
+import { newId } from "../lib/ids.js";
+import { contentWithFiles } from "./attachments.js";
+import { bodyFields } from "./parameter_fields.js";
+
+const MIN_RATE_SECONDS = 0.1; // tokens that came in less time, as those of one chunk do, say nothing about the speed
 
 /** Return the body of a request for the next answer. `parameters` are the settings of the conversation. */
 export function requestBody(model, messages, parameters) {
-  const body = {
+  return {
     model, messages: requestMessages(messages, parameters.system), stream: true,
-    stream_options: { include_usage: true },
+    stream_options: { include_usage: true, continuous_usage_stats: true }, ...bodyFields(parameters),
   };
-  for (const name of ["temperature", "top_p", "max_tokens", "seed"]) {
-    if (Number.isFinite(parameters[name])) body[name] = parameters[name];
-  }
-  const stop = (parameters.stop ?? "").split("\n").filter((line) => line !== "");
-  if (stop.length) body.stop = stop;
-  if (parameters.tools?.trim()) body.tools = JSON.parse(parameters.tools);
-  return body;
 }
 
 function requestMessages(messages, system) {
@@ -20,7 +18,7 @@ function requestMessages(messages, system) {
   for (const message of messages) {
     if (message.role !== "assistant") {
       const call = message.role === "tool" ? { tool_call_id: message.toolCallId } : {};
-      sent.push({ role: message.role, content: message.content, ...call });
+      sent.push({ role: message.role, content: contentWithFiles(message), ...call });
     } else if (message.toolCalls?.length) {
       sent.push({
         role: "assistant", content: message.content || null,
@@ -29,7 +27,11 @@ function requestMessages(messages, system) {
         })),
         ...(message.reasoning ? { reasoning_content: message.reasoning } : {}),
       });
-    } else if (message.content) sent.push({ role: "assistant", content: message.content });
+    } else if (message.content) {
+      const isContinued = message.isRunning && message.reasoning; // the reasoning that its text came from
+      const reasoning = isContinued ? { reasoning_content: message.reasoning } : {};
+      sent.push({ role: "assistant", content: message.content, ...reasoning });
+    }
   }
   return sent;
 }
@@ -37,7 +39,7 @@ function requestMessages(messages, system) {
 /** Return an answer without content. */
 export function emptyAnswer(model) {
   return {
-    id: crypto.randomUUID?.() ?? String(Math.random()), role: "assistant", model, content: "", reasoning: "",
+    id: newId(), role: "assistant", model, content: "", reasoning: "",
     toolCalls: [], isRunning: true, startedAt: Date.now(),
   };
 }
@@ -47,10 +49,11 @@ export function emptyAnswer(model) {
  * Never raises: `answer.error` has the failure, and `answer.isStopped` says that `signal` was aborted.
  */
 export async function generate(api, body, answer, signal, onChange) {
-  const clock = { sent: performance.now(), first: 0, last: 0, chunks: 0 };
+  const clock = { sent: performance.now(), first: 0, last: 0, chunks: 0, usage: null };
   try {
     let isComplete = false;
-    for await (const { event, data } of api.events("/v1/chat/completions", { body, signal })) {
+    const onResponse = ({ headers }) => { answer.ignored = headers.get("x-ignored-parameters") ?? ""; };
+    for await (const { event, data } of api.events("/v1/chat/completions", { body, signal, onResponse })) {
       if (data === "[DONE]") isComplete = true;
       else {
         const value = JSON.parse(data);
@@ -65,7 +68,7 @@ export async function generate(api, body, answer, signal, onChange) {
     else answer.error = described(error);
   }
   answer.isRunning = false;
-  answer.stats = statsOf(answer, clock);
+  answer.stats = statsOf(clock);
   onChange();
 }
 
@@ -79,7 +82,7 @@ function described(error) {
 }
 
 function apply(chunk, answer, clock) {
-  if (chunk.usage) answer.usage = chunk.usage;
+  if (chunk.usage) answer.usage = clock.usage = chunk.usage;
   const choice = chunk.choices?.[0];
   if (!choice) return;
   if (choice.finish_reason) answer.finish = choice.finish_reason;
@@ -101,13 +104,14 @@ function apply(chunk, answer, clock) {
 }
 
 /** Return the times of an answer; the number of tokens is that of the server, else that of the chunks. */
-function statsOf(answer, clock) {
-  if (!clock.first) return null;
-  const tokens = answer.usage?.completion_tokens ?? clock.chunks;
-  const seconds = (clock.last - clock.first) / 1000;
+function statsOf({ usage, first, last, sent, chunks }) {
+  if (!first) return null;
+  const tokens = usage?.completion_tokens ?? chunks;
+  const seconds = (last - first) / 1000;
+  const isLongEnough = chunks > 1 && seconds >= MIN_RATE_SECONDS;
   return {
-    ttft: (clock.first - clock.sent) / 1000, tokens, isCounted: Boolean(answer.usage),
-    prompt: answer.usage?.prompt_tokens ?? null, cached: answer.usage?.prompt_tokens_details?.cached_tokens ?? null,
-    rate: tokens > 1 && seconds > 0 ? (tokens - 1) / seconds : null,
+    ttft: (first - sent) / 1000, tokens, isCounted: Boolean(usage), seconds,
+    prompt: usage?.prompt_tokens ?? null, cached: usage?.prompt_tokens_details?.cached_tokens ?? null,
+    rate: isLongEnough ? (tokens * (1 - 1 / chunks)) / seconds : null, // the first chunk began the time
   };
 }

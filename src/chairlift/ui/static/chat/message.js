@@ -4,12 +4,17 @@ import { html, memo, useEffect, useRef, useState } from "../lib/html.js";
 import { isSubmit } from "../lib/keyboard.js";
 import { copyText } from "../lib/markdown.js";
 import { Icon, IconButton } from "../shell/icons.js";
+import { continuationOf } from "./continuation.js";
+import { fenced } from "./conversation_markdown.js";
+import { FileChips } from "./file_chips.js";
 import { MarkdownText } from "./markdown_text.js";
 import { ToolCalls } from "./tool_calls.js";
+import { VersionSwitch } from "./version_switch.js";
 
 /**
- * `actions` has setEdit(id, text), which opens the editor, or closes it with null, edit(id, text), retry(index) and
- * sendResults(results); it is the same object at each rendering. `edited` is the text in the editor while it is open.
+ * `actions` has setEdit(id, text), which opens the editor, or closes it with null, edit(id, text, files),
+ * retry(index), goOn(), showVersion(id) and sendResults(results); it is the same object at each rendering. `edited` is
+ * the text in the editor while it is open, `versions` that of VersionSwitch.
  */
 export const Message = memo((properties) => {
   const { message } = properties;
@@ -17,62 +22,84 @@ export const Message = memo((properties) => {
     <${Body} ...${properties} /><//>`;
 });
 
-function Body({ message, index, actions, isLast, isBusy, edited }) {
-  if (message.role === "user") return html`<${UserMessage} ...${{ message, actions, isBusy, edited }} />`;
+function Body({ message, index, actions, isLast, isBusy, edited, versions }) {
+  if (message.role === "user") return html`<${UserMessage} ...${{ message, actions, isBusy, edited, versions }} />`;
   if (message.role === "tool") {
     return html`<div class="tool-result"><${Icon} name="tool" />
       <pre tabindex="0" dir="auto">${message.content}</pre></div>`;
   }
-  return html`<${Answer} ...${{ message, index, actions, isLast, isBusy }} />`;
+  return html`<${Answer} ...${{ message, index, actions, isLast, isBusy, versions }} />`;
 }
 
-function UserMessage({ message, actions, isBusy, edited }) {
-  if (edited !== undefined) return html`<${Editor} ...${{ id: message.id, text: edited, actions, isBusy }} />`;
+function UserMessage({ message, actions, isBusy, edited, versions }) {
+  if (edited !== undefined) return html`<${Editor} ...${{ message, text: edited, actions, isBusy }} />`;
   return html`<div class="user-message">
-    <div class="user-text" dir="auto" data-testid="user-text">${message.content}</div>
+    <div class="user-content">
+      ${message.files && html`<${FileChips} files=${message.files} />`}
+      ${message.content.trim() && html`<div class="user-text" dir="auto"
+        data-testid="user-text">${message.content}</div>`}
+    </div>
     <div class="message-actions">
       <${CopyButton} text=${message.content} />
       <${IconButton} icon="edit" label="Edit message" disabled=${isBusy}
         onClick=${() => actions.setEdit(message.id, message.content)} />
     </div>
+    <${VersionSwitch} versions=${versions} isBusy=${isBusy} onShow=${actions.showVersion} />
   </div>`;
 }
 
-function Editor({ id, text, actions, isBusy }) {
+function Editor({ message, text, actions, isBusy }) {
+  const { id } = message;
   const field = useRef();
+  const [files, setFiles] = useState(message.files ?? []);
+  const canSend = (text.trim() !== "" || files.length > 0) && !isBusy;
   const close = () => actions.setEdit(id, null);
   useEffect(() => field.current.focus(), []);
   const submit = (event) => {
     event.preventDefault();
-    if (text.trim() && !isBusy) actions.edit(id, text);
+    if (canSend) actions.edit(id, text, files);
   };
   const onKeyDown = (event) => {
     if (event.key === "Escape") close();
     if (isSubmit(event)) submit(event);
   };
   return html`<form class="editor" onSubmit=${submit}>
+    ${files.length > 0 && html`<${FileChips} files=${files} onRemove=${(removed) => {
+      setFiles(files.filter((file) => file.id !== removed));
+      field.current.focus();
+    }} />`}
     <textarea aria-label="Edited message" data-testid="editor" dir="auto" ref=${field} value=${text}
       rows=${Math.min(12, text.split("\n").length + 1)}
       onInput=${(event) => actions.setEdit(id, event.target.value)} onKeyDown=${onKeyDown}></textarea>
     <div class="editor-actions">
-      <span class="hint">Messages after this one are replaced.</span>
+      <span class="hint">The earlier version stays beside this one.</span>
       <button type="button" class="button" onClick=${close}>Cancel</button>
-      <button type="submit" class="button primary" disabled=${!text.trim() || isBusy}>Send</button>
+      <button type="submit" class="button primary" disabled=${!canSend}>Send</button>
     </div>
   </form>`;
 }
 
-function Answer({ message, index, actions, isLast, isBusy }) {
+/** Return the text of an answer as Markdown; that of a JSON schema is a code block, in lines when it is complete. */
+function shownText({ content, isJson, isRunning }) {
+  if (!isJson) return content;
+  try {
+    return fenced(isRunning ? content : JSON.stringify(JSON.parse(content), null, 2), "json");
+  } catch {
+    return fenced(content, "json"); // it was cut
+  }
+}
+
+function Answer({ message, index, actions, isLast, isBusy, versions }) {
   const hasText = message.content !== "" || message.toolCalls?.length > 0;
   return html`<div class="answer" aria-busy=${message.isRunning ? "true" : undefined}>
     ${message.reasoning && html`<${Reasoning} message=${message} isThinking=${message.isRunning && !hasText} />`}
-    ${message.content && html`<${MarkdownText} text=${message.content} isRunning=${message.isRunning} />`}
+    ${message.content && html`<${MarkdownText} text=${shownText(message)} isRunning=${message.isRunning} />`}
     ${message.toolCalls?.length > 0 && html`<${ToolCalls} message=${message} isOpen=${isLast && !isBusy}
       onResults=${actions.sendResults} />`}
     ${message.isRunning && !hasText && !message.reasoning && html`<div class="waiting" data-testid="waiting">
       <span class="visually-hidden">Waiting for the first token</span><i></i><i></i><i></i></div>`}
     ${message.error && html`<${Failure} message=${message} onRetry=${() => actions.retry(index)} isBusy=${isBusy} />`}
-    ${!message.isRunning && html`<${AnswerFooter} ...${{ message, index, actions, isBusy }} />`}
+    ${!message.isRunning && html`<${AnswerFooter} ...${{ message, index, actions, isLast, isBusy, versions }} />`}
   </div>`;
 }
 
@@ -95,21 +122,28 @@ function Failure({ message, onRetry, isBusy }) {
   </div>`;
 }
 
-function AnswerFooter({ message, index, actions, isBusy }) {
+function AnswerFooter({ message, index, actions, isLast, isBusy, versions }) {
+  const { isPossible, reason } = isLast ? continuationOf(message) : {};
   return html`<div class="answer-footer">
+    <${VersionSwitch} versions=${versions} isBusy=${isBusy} onShow=${actions.showVersion} />
+    ${isPossible && html`<button type="button" class="button continue" disabled=${isBusy} onClick=${actions.goOn}
+      data-testid="continue"><${Icon} name="continue" />Continue</button>`}
     <div class="message-actions">
       ${message.content && html`<${CopyButton} text=${message.content} />`}
       ${!message.error && html`<${IconButton} icon="retry" label="Answer again" disabled=${isBusy}
         onClick=${() => actions.retry(index)} />`}
     </div>
     <${Stats} message=${message} />
+    ${reason && html`<p class="hint" data-testid="not-continued">${reason}</p>`}
+    ${message.ignored && html`<p class="hint">The model has no use for: ${message.ignored}</p>`}
   </div>`;
 }
 
 function Stats({ message }) {
   const { stats } = message;
   const notes = [];
-  if (message.isStopped) notes.push("stopped");
+  if (message.isInOtherTab) notes.push("being generated in another tab");
+  else if (message.isStopped) notes.push("stopped");
   else if (message.finish === "length") notes.push("ended at the token limit");
   if (stats) {
     notes.push(`${stats.isCounted ? "" : "about "}${stats.tokens} token${stats.tokens === 1 ? "" : "s"}`);

@@ -30,7 +30,11 @@ function offsetsOf(messages, heights) {
   return offsets;
 }
 
-export function MessageList({ messages, conversationId, renderMessage }) {
+const TARGET_FRAMES = 12; // a message that is shown is measured, and so are its neighbours, within some frames
+
+/** `target` is {id, button}: the message to scroll to, which gets the focus; with `button`, a label, it stays where it
+ *  is and that button gets the focus. Another object does it again. */
+export function MessageList({ messages, conversationId, renderMessage, target }) {
   const frame = useRef();
   const heights = useRef(new Map());
   const state = useRef({ isAtEnd: true, top: 0, height: 800, total: 0 });
@@ -91,6 +95,27 @@ export function MessageList({ messages, conversationId, renderMessage }) {
     toEnd();
   }, [conversationId]);
   useLayoutEffect(() => {
+    if (!target || !messages.some(({ id }) => id === target.id)) return undefined;
+    let frames = TARGET_FRAMES;
+    let request = 0;
+    const scroll = () => {
+      const element = frame.current;
+      const index = latest.current.messages.findIndex(({ id }) => id === target.id);
+      if (!target.button) element.scrollTop = latest.current.offsets[index] ?? 0;
+      state.current.top = element.scrollTop;
+      state.current.isAtEnd = false;
+      frames -= 1;
+      if (frames > 0) request = requestAnimationFrame(scroll);
+      else {
+        setIsAtEnd(element.scrollHeight - element.scrollTop - element.clientHeight < BOTTOM_PX);
+        focusTarget(element, target);
+      }
+      renderAgain();
+    };
+    scroll();
+    return () => cancelAnimationFrame(request);
+  }, [target, conversationId]);
+  useLayoutEffect(() => {
     if (state.current.isAtEnd) frame.current.scrollTop = frame.current.scrollHeight;
   });
   return html`<div class="messages-frame">
@@ -107,7 +132,15 @@ export function MessageList({ messages, conversationId, renderMessage }) {
   </div>`;
 }
 
-const NAMES = { user: "You", assistant: "Answer", tool: "Tool result" };
+/** Give the focus to the message, or to its button with that label; to one beside it where that is disabled. */
+function focusTarget(frame, { id, button }) {
+  const article = frame.querySelector(`[data-message="${CSS.escape(id)}"]`);
+  const buttons = [...(article?.querySelectorAll(".version-switch button:not(:disabled)") ?? [])];
+  const found = buttons.find((each) => each.ariaLabel === button) ?? buttons[0];
+  (button ? found : article)?.focus({ preventScroll: true });
+}
+
+export const NAMES = { user: "You", assistant: "Answer", tool: "Tool result" };
 
 function Measured({ id, measure, position, count, role, children }) {
   const element = useRef();
@@ -119,6 +152,7 @@ function Measured({ id, measure, position, count, role, children }) {
     observer.observe(target);
     return () => observer.disconnect();
   }, [id]);
-  return html`<article ref=${element} class="message-frame" aria-posinset=${position} aria-setsize=${count}
-    aria-label="${NAMES[role]}, message ${position} of ${count}" data-role=${role}>${children}</article>`;
+  return html`<article ref=${element} class="message-frame" tabindex="-1" data-message=${id}
+    aria-posinset=${position} aria-setsize=${count} data-role=${role}
+    aria-label="${NAMES[role]}, message ${position} of ${count}">${children}</article>`;
 }

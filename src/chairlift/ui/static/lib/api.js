@@ -38,9 +38,14 @@ export class Api {
     return (await this.request(path, options)).text();
   }
 
-  /** Yield {event, data} for each event of a stream; the reader throws TypeError where the connection is cut. */
-  async *events(path, options = {}) {
-    yield* readEvents(await this.request(path, options));
+  /**
+   * Yield {event, data} for each event of a stream; the reader throws TypeError where the connection is cut.
+   * `onResponse` gets the response before its first event.
+   */
+  async *events(path, { onResponse, ...options } = {}) {
+    const response = await this.request(path, options);
+    onResponse?.(response);
+    yield* readEvents(response);
   }
 
   /** Return the response. Raises ApiError, and AbortError for an aborted signal. */

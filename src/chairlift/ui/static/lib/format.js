@@ -23,6 +23,13 @@ export function seconds(value) {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+/** 999 -> "999 bytes", 1234 -> "1.2 kB", 50000000 -> "50 MB". */
+export function bytes(value) {
+  if (value < 1000) return `${value} byte${value === 1 ? "" : "s"}`;
+  const [size, unit] = value < 999_950 ? [1e3, "kB"] : [1e6, "MB"];
+  return `${trim(value / size, value / size < 100 ? 1 : 0)} ${unit}`;
+}
+
 export function percent(share) {
   return `${trim(share * 100, share < 0.1 && share > 0 ? 1 : 0)} %`;
 }

@@ -1,39 +1,44 @@
 // Markdown of a model's answer, which is not trusted: to blocks of text, and from a block to safe elements.
 import { appendHighlighted } from "./highlight.js";
-import { Lexer, Parser, Renderer } from "../vendor/marked-18.2.1.esm.js";
+import { mathExtensions, renderMath } from "./math.js";
+import { Lexer, Marked, Parser } from "../vendor/marked-18.2.1.esm.js";
 import "../vendor/dompurify-3.4.18.min.js";
 
 const { DOMPurify } = globalThis;
 
 /** HTML tags that models use within text; all other HTML is shown as text. */
-const TEXT_TAG = /^<\/?(?:br|sub|sup|kbd|b|i|u|s|mark|small|details|summary)\s*\/?>$/i;
+const TEXT_TAG =
+  /^<\/?(?:br|sub|sup|kbd|b|strong|i|em|u|ins|s|del|mark|small|code|details|summary)\s*\/?>$|^<details\s+open\s*>$/i;
+const DETAILS = /<(\/?)details(?:\s+open)?\s*>/gi;
 
 const SAFE = {
   ALLOWED_TAGS: [
     "a", "b", "blockquote", "br", "code", "del", "details", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "i",
-    "input", "kbd", "li", "mark", "ol", "p", "pre", "s", "small", "strong", "sub", "summary", "sup", "table", "tbody",
-    "td", "th", "thead", "tr", "u", "ul", "#text",
+    "input", "ins", "kbd", "li", "mark", "ol", "p", "pre", "s", "small", "strong", "sub", "summary", "sup", "table",
+    "tbody", "td", "th", "thead", "tr", "u", "ul", "#text",
   ],
-  ALLOWED_ATTR: ["align", "checked", "class", "disabled", "href", "start", "title", "type"],
+  ALLOWED_ATTR: ["align", "checked", "class", "disabled", "href", "open", "start", "title", "type"],
+  // DOMPurify takes the value of every attribute for an address, except of these.
+  ADD_URI_SAFE_ATTR: ["align", "checked", "class", "disabled", "open", "start", "title", "type"],
   ALLOWED_URI_REGEXP: /^(?:https?:\/\/|mailto:)/i,
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   RETURN_DOM_FRAGMENT: true,
 };
 
-class SafeRenderer extends Renderer {
+const renderer = {
   html({ text }) {
     return text.replace(/<[^>]*>?/g, (tag) => (TEXT_TAG.test(tag) ? tag : escaped(tag)));
-  }
+  },
 
   image({ href, text }) {
     // An image's address can carry text of the conversation to another server, so it is a link.
     const label = escaped(text || "image");
     return /^https?:\/\//i.test(href) ? `<a href="${escaped(href)}">${label}</a>` : label;
-  }
-}
+  },
+};
 
-const OPTIONS = { gfm: true, breaks: true, renderer: new SafeRenderer() };
+const OPTIONS = new Marked({ gfm: true, breaks: true, renderer, extensions: mathExtensions(escaped) }).defaults;
 
 function escaped(text) {
   const entities = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
@@ -51,9 +56,18 @@ export function blocksOf(text) {
   } catch {
     return [{ raw: text, tokens: null }];
   }
-  return tokens
-    .filter((token) => token.type !== "space" && token.type !== "def")
-    .map((token) => ({ raw: token.raw, tokens: [token] }));
+  const blocks = [];
+  let depth = 0; // of <details>, whose content is in tokens of its own
+  for (const token of tokens) {
+    if (token.type === "space" || token.type === "def") continue;
+    if (depth > 0) {
+      blocks.at(-1).raw += token.raw;
+      blocks.at(-1).tokens.push(token);
+    } else blocks.push({ raw: token.raw, tokens: [token] });
+    if (token.type !== "html") continue;
+    for (const [, slash] of token.raw.matchAll(DETAILS)) depth = Math.max(0, depth + (slash ? -1 : 1));
+  }
+  return blocks;
 }
 
 /** Return a document fragment of a block, in which no script can run; plain text where it cannot be rendered. */
@@ -80,11 +94,12 @@ function renderedFragment(block) {
   for (const box of fragment.querySelectorAll("input")) {
     if (box.type === "checkbox") {
       box.disabled = true;
-      box.setAttribute("aria-label", "task");
+      box.setAttribute("aria-label", box.checked ? "done" : "to do");
     } else box.remove();
   }
   for (const code of fragment.querySelectorAll("pre > code")) code.parentElement.replaceWith(codeBlock(code));
-  for (const element of fragment.querySelectorAll("[class]:not(.code, .code *, .table)")) {
+  renderMath(fragment);
+  for (const element of fragment.querySelectorAll("[class]:not(.code, .code *, .table, .math, .math *)")) {
     element.removeAttribute("class");
   }
   return fragment;

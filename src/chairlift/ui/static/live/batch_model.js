@@ -3,6 +3,7 @@ export const COLUMN_MS = 200;
 export const NUM_COLUMNS = 40;
 const MAX_GAP_COLUMNS = 5; // longest time between two snapshots that is drawn as one
 const NUM_ENDED = 8;
+const MIN_RATE_SECONDS = 0.5; // between two samples, which are about a second apart
 export const NUM_STEPS = 64;
 const NUM_SAMPLES = 300;
 const NUM_REQUESTS = 200;
@@ -80,18 +81,20 @@ export class BatchModel {
       this.samples.push(Object.fromEntries(names.map((name, index) => [name, values[index]])));
     }
     this.samples = this.samples.slice(-NUM_SAMPLES);
-    const before = (sample, index) => (index ? sample.at_seconds - this.samples[index - 1].at_seconds : 1) || 1;
+    const before = (sample, index) => (index ? sample.at_seconds - this.samples[index - 1].at_seconds : 1);
     const all = this.samples.map((sample, index) => ({ ...sample, seconds: before(sample, index) }));
     const column = (value) => all.map(value);
     const at = column((sample) => sample.at_seconds);
     const perStep = (value) => (sample) => (sample.num_steps ? value(sample) / sample.num_steps : null);
+    const perSecond = (value) => (sample) => (
+      sample.seconds < MIN_RATE_SECONDS ? null : value(sample) / sample.seconds);
     this.history = {
       step: [at, column(perStep((sample) => sample.busy_ms))],
       budget: [at, column(perStep((sample) => sample.prefill_tokens + sample.decode_tokens)),
         column(perStep((sample) => sample.num_steps * sample.max_batch_tokens))],
       sequences: [at, column((sample) => sample.num_running), column((sample) => sample.num_waiting)],
-      tokens: [at, column((sample) => sample.prefill_tokens / sample.seconds),
-        column((sample) => sample.decode_tokens / sample.seconds)],
+      tokens: [at, column(perSecond((sample) => sample.prefill_tokens)),
+        column(perSecond((sample) => sample.decode_tokens))],
     };
   }
 

@@ -16,6 +16,7 @@ export function LivePage({
     const isOld = source.state === "outdated";
     const again = () => (isOld ? location.reload() : source.resume());
     return html`<div class="empty-state" data-testid="live-${source.state}"><p>${text}</p>
+      ${source.state === "denied" && source.message && html`<p class="hint">The server says: ${source.message}.</p>`}
       <button type="button" class="button" onClick=${again}>${isOld ? "Load again" : "Try again"}</button>
       ${actions}</div>`;
   }

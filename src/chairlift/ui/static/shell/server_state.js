@@ -9,6 +9,7 @@ export class ServerState {
     this.state = "connecting"; // connecting, ready, starting, draining, dead, stopped or unreachable
     this.wasDown = false; // it was ready before, and was down since
     this.models = [];
+    this.cards = new Map(); // name of a model -> what /v1/models says of it
     this.listeners = new Set();
     this.timer = 0;
     this.areModelsKnown = false;
@@ -60,6 +61,7 @@ export class ServerState {
   async readModels() {
     const list = await this.api.json("/v1/models");
     this.models = list.data.map((model) => model.id);
+    this.cards = new Map(list.data.map((model) => [model.id, model]));
     this.areModelsKnown = true;
     this.changed();
   }

@@ -4,11 +4,12 @@
 //   api       requests: api.json(path, {admin, body, signal}), api.events(path, ...), api.text(path, ...)
 //   settings  {theme, model, models, state, server}: the chosen theme, the chosen model, all models, the server's
 //             state, and `server.check()`, which asks for the state now
+import { Announcer } from "../lib/announcer.js";
 import { Boundary } from "../lib/boundary.js";
 import { html, useChanges, useEffect, useState } from "../lib/html.js";
 import { keepText, keptText } from "../lib/kept.js";
 import { chooseTheme, chosenTheme, THEMES } from "../lib/theme.js";
-import { VIEWS } from "../views/index.js";
+import { VIEWS, viewsOfService } from "../views/index.js";
 import { IconButton } from "./icons.js";
 import { KeyDialog } from "./key_dialog.js";
 
@@ -28,7 +29,7 @@ const MODEL = "chairlift.model";
 
 function viewOfHash() {
   const id = location.hash.replace(/^#\/?/, "").split("/")[0];
-  return VIEWS.find((view) => view.id === id) ?? VIEWS[0];
+  return viewsOfService().find((view) => view.id === id) ?? VIEWS[0];
 }
 
 export function Shell({ api, keys, server }) {
@@ -63,7 +64,7 @@ export function Shell({ api, keys, server }) {
         <img src="ui/favicon.svg" alt="" width="24" height="24" /><span>Chairlift</span>
       </a>
       <nav class="nav" aria-label="Views">
-        ${VIEWS.map((each) => html`<a key=${each.id} href="#/${each.id}"
+        ${viewsOfService().map((each) => html`<a key=${each.id} href="#/${each.id}"
           aria-current=${each === view ? "page" : undefined}>${each.title}</a>`)}
       </nav>
       <span class="spacer"></span>
@@ -79,6 +80,7 @@ export function Shell({ api, keys, server }) {
     <main id="main" class="main" tabindex="-1">
       <${CurrentView} key=${view.id} view=${view} api=${api} settings=${settings} />
     </main>
+    <${Announcer} />
     ${keys.open && html`<${KeyDialog} key=${keys.open} question=${keys.open} />`}
   </div>`;
 }

@@ -10,6 +10,8 @@ import { LivePage, Section, Tile } from "../live/live_page.js";
 import { useLive } from "../live/live_source.js";
 import { hostOf, requestOfServer, RequestTable } from "../live/request_waterfall.js";
 
+const MIN_RATE_MS = 1; // steps that took less together have no rate
+
 const REPLICA_TEXTS = {
   absent: "The router has no admin key of its replicas. Start it with --replica-admin-key-file.",
 };
@@ -81,7 +83,7 @@ function Tiles({ model }) {
     <${Tile} name="Waiting" value=${waiting} tone=${waiting ? "warning" : ""}
       detail=${waiting ? why : "none"} />
     <${Tile} name="Step time" value=${isIdle || !recent.length ? "–" : ms(busy / recent.length)}
-      detail=${isIdle ? "idle" : `${count((recent.length * 1000) / Math.max(busy, 0.01))} steps/s`} />
+      detail=${isIdle ? "idle" : textOfStepRate(recent.length, busy)} />
     <${Tile} name="Token budget" value=${isIdle ? "–" : percent(perStep / batch.max_batch_tokens)}
       share=${isIdle ? 0 : perStep / batch.max_batch_tokens}
       detail=${`${isIdle ? 0 : count(perStep)} of ${count(batch.max_batch_tokens)} a step`} />
@@ -90,6 +92,10 @@ function Tiles({ model }) {
     <${Tile} name="Preemptions" value=${count(batch.num_preemptions)} tone=${batch.num_preemptions ? "warning" : ""}
       detail=${`${count(batch.output_tokens)} output tokens so far`} />
   </dl>`;
+}
+
+function textOfStepRate(numSteps, busyMs) {
+  return numSteps > 1 && busyMs >= MIN_RATE_MS ? `${count((numSteps * 1000) / busyMs)} steps/s` : "computing";
 }
 
 function Steps({ model }) {

@@ -1,10 +1,17 @@
 // The chat view: conversations at the side, the messages of the open one, the field for the next message, and settings.
+import { useAnswerAnnouncements, useConversationAnnouncements } from "../chat/announcements.js";
 import { ChatModel } from "../chat/chat_model.js";
+import { ContextMeter } from "../chat/context_meter.js";
 import { Composer } from "../chat/composer.js";
 import { ConversationList } from "../chat/conversation_list.js";
+import { ExportDialog } from "../chat/export_dialog.js";
 import { Message } from "../chat/message.js";
 import { MessageList } from "../chat/message_list.js";
+import { versionsOf } from "../chat/message_tree.js";
 import { ParametersPanel } from "../chat/parameters_panel.js";
+import { useDrawers } from "../chat/drawers.js";
+import { useFileDrop } from "../chat/file_drop.js";
+import { UnsentFiles } from "../chat/unsent_files.js";
 import { html, useCallback, useChanges, useEffect, useMemo, useRef, useState } from "../lib/html.js";
 import { IconButton } from "../shell/icons.js";
 
@@ -14,15 +21,19 @@ const SUGGESTIONS = [
   "Compare tea and coffee in a table.",
 ];
 
+let unsentFiles = null;
 let chatModel = null; // one for the page: answers go on while another view is open
 
 export function View({ api, settings }) {
   chatModel ??= new ChatModel(api, () => settings.server.firstModel());
   const chat = chatModel;
   useChanges(chat);
-  const [isListOpen, setIsListOpen] = useState(false);
-  const [isPanelOpen, setIsPanelOpen] = useState(false);
+  unsentFiles ??= new UnsentFiles();
+  const isDropping = useFileDrop((files) => unsentFiles.add(files));
+  const { list, panel } = useDrawers();
   const [edits, setEdits] = useState({}); // id of a message -> its text in the editor, also while it is out of sight
+  const [isExporting, setIsExporting] = useState(false);
+  const [target, setTarget] = useState(null); // the message to scroll to
   const name = useRef("");
   name.current = settings.model;
   useEffect(() => {
@@ -33,47 +44,70 @@ export function View({ api, settings }) {
       text === null ? others : { ...others, [id]: text }));
     return {
       setEdit,
-      edit: (id, text) => {
+      edit: (id, text, files) => {
         const index = chat.current.messages.findIndex((message) => message.id === id);
         if (chat.isRunning || index < 0) return;
-        setEdit(id, null);
-        chat.edit(index, text, name.current);
+        if (chat.edit(index, text, name.current, files) !== false) setEdit(id, null);
       },
       retry: (index) => chat.retry(index, name.current),
+      goOn: () => {
+        const { model } = chat.current.messages.at(-1);
+        chat.goOn(settings.server.models.includes(model) ? model : name.current);
+      },
+      showVersion: (id, button) => {
+        chat.showVersion(id);
+        setTarget({ id, button });
+      },
       sendResults: (results) => chat.sendResults(results, name.current),
     };
   }, []);
-  const send = useCallback((text) => chat.send(text, name.current), []);
+  const send = useCallback((text, files) => chat.send(text, name.current, files), []);
+  const open = useCallback(async (id, messageId) => {
+    list.close();
+    await (messageId ? chat.openAt(id, messageId) : chat.open(id));
+    setTarget(messageId && { id: messageId });
+  }, []);
   const { current, isRunning } = chat;
+  const { nodes, leaf } = current ?? { nodes: [] };
+  const versions = useMemo(() => versionsOf(nodes), [current?.id, nodes.length, leaf]);
+  const card = settings.server.cards.get(settings.model);
   useFailureCheck(current, settings.server);
+  useAnswerAnnouncements(current, isRunning);
+  useConversationAnnouncements(chat.conversations);
   if (!current) return html`<div class="empty-state" aria-busy="true"></div>`;
   const renderMessage = (message, index) => html`<${Message} message=${message} index=${index} actions=${actions}
-    isLast=${index === current.messages.length - 1} isBusy=${isRunning} edited=${edits[message.id]} />`;
-  return html`<div class="chat ${isListOpen ? "list-open" : ""} ${isPanelOpen ? "panel-open" : ""}">
-    <div class="backdrop" onClick=${() => setIsListOpen(false)}></div>
+    isLast=${index === current.messages.length - 1} isBusy=${isRunning} edited=${edits[message.id]}
+    versions=${versions.get(message.id)} />`;
+  return html`<div class="chat ${list.isOpen ? "list-open" : ""} ${panel.isOpen ? "panel-open" : ""}">
+    <div class="backdrop" onClick=${list.close}></div>
     <nav class="sidebar" aria-label="Conversations">
-      <${ConversationList} model=${chat} onChoose=${() => setIsListOpen(false)} />
+      <${ConversationList} model=${chat} onOpen=${open} onChoose=${list.close} />
     </nav>
-    <section class="conversation-pane" aria-label="Conversation">
+    <section class="conversation-pane" aria-label="Conversation" inert=${list.isOpen}>
+      ${isDropping && html`<div class="drop-hint" aria-hidden="true">Drop text files or PDFs to attach them</div>`}
       <div class="pane-head">
-        <${IconButton} class="list-button" icon="menu" label="Conversations" aria-expanded=${isListOpen}
-          onClick=${() => setIsListOpen(!isListOpen)} />
+        <${IconButton} class="list-button" icon="menu" label="Conversations" aria-expanded=${list.isOpen}
+          onClick=${list.toggle} />
         <h1 dir="auto">${current.title || "New conversation"}</h1>
-        <${IconButton} icon="settings" label="Settings" aria-expanded=${isPanelOpen}
-          onClick=${() => setIsPanelOpen(!isPanelOpen)} />
+        ${current.messages.length > 0 && html`<${IconButton} icon="export" label="Export this conversation"
+          onClick=${() => setIsExporting(true)} />`}
+        <${IconButton} icon="settings" label="Settings" aria-expanded=${panel.isOpen}
+          onClick=${panel.toggle} />
       </div>
       ${chat.notice && html`<div class="notice" role="alert" data-testid="notice">${chat.notice}
         <${IconButton} icon="close" label="Close this notice" onClick=${() => chat.say("")} /></div>`}
       ${current.messages.length
         ? html`<${MessageList} messages=${current.messages} conversationId=${current.id}
-            renderMessage=${renderMessage} />`
+            renderMessage=${renderMessage} target=${target} />`
         : html`<${Welcome} model=${settings.model} onChoose=${send} />`}
-      <${Announcer} current=${current} isRunning=${isRunning} />
-      <${Composer} conversationId=${current.id} isRunning=${isRunning} model=${settings.model} onSend=${send}
-        onStop=${() => chat.stop()} />
+      <${ContextMeter} messages=${current.messages} limit=${card?.max_model_len} />
+      <${Composer} conversationId=${current.id} isRunning=${isRunning} model=${settings.model} files=${unsentFiles}
+        onSend=${send} onStop=${() => chat.stop()} />
     </section>
-    ${isPanelOpen && html`<${ParametersPanel} key=${current.id} parameters=${current.parameters}
-      onChange=${(parameters) => chat.setParameters(parameters)} onClose=${() => setIsPanelOpen(false)} />`}
+    ${panel.isOpen && html`<${ParametersPanel} key=${current.id} parameters=${current.parameters}
+      presets=${chat.presets} takesEffort=${card?.details?.capabilities?.includes("thinking") ?? true}
+      onChange=${(parameters) => chat.setParameters(parameters)} onClose=${panel.close} />`}
+    ${isExporting && html`<${ExportDialog} model=${chat} onClose=${() => setIsExporting(false)} />`}
   </div>`;
 }
 
@@ -92,26 +126,4 @@ function Welcome({ model, onChoose }) {
     <ul>${SUGGESTIONS.map((text) => html`<li key=${text}>
       <button type="button" class="suggestion" onClick=${() => onChoose(text)}>${text}</button></li>`)}</ul>
   </div>`;
-}
-
-/** Reads to screen readers that an answer has begun and ended; reading every token would be no help. */
-function Announcer({ current, isRunning }) {
-  const [text, setText] = useState("");
-  const wasRunning = useRef(false);
-  const shownId = useRef(current.id);
-  useEffect(() => {
-    if (shownId.current !== current.id) { // another conversation was opened: nothing has begun or ended
-      shownId.current = current.id;
-      wasRunning.current = isRunning;
-      setText("");
-      return;
-    }
-    const last = current.messages.at(-1);
-    if (isRunning && !wasRunning.current) setText("The answer is being generated.");
-    else if (!isRunning && wasRunning.current && !last?.error) {
-      setText(last?.isStopped ? "The answer was stopped." : `The answer is complete: ${last?.content.slice(0, 500)}`);
-    }
-    wasRunning.current = isRunning;
-  }, [isRunning, current.id]);
-  return html`<div class="visually-hidden" role="status" data-testid="announcer">${text}</div>`;
 }

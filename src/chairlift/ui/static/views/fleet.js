@@ -21,7 +21,7 @@ export function View({ api }) {
       isKnown=${hello !== null && router !== null}>
     ${router && html`<${Tiles} model=${model} />
     <${Section} title="Replicas" hint=${`routing policy: ${hello.policy}`}>
-      ${model.replicas.length === 0 && html`<p class="hint">No replica is known.</p>`}
+      ${model.replicas.length + startingOf(model).length === 0 && html`<p class="hint">No replica is known.</p>`}
       <ul class="replica-grid" data-testid="replicas">${model.replicas.map((replica) => html`<${Replica}
         key=${replica.replica_id} replica=${replica} rate=${model.rates.get(replica.replica_id)} />`)}
         ${startingOf(model).map((replica) => html`<${Starting} key=${replica.replica_id} replica=${replica} />`)}</ul>
@@ -105,7 +105,8 @@ function Decisions({ fleet }) {
   const newest = autoscaler.newest_decision;
   const changes = autoscaler.decisions_with_change.slice(0, NUM_EVENTS);
   const word = ({ current, target }) => (target > current ? "up" : target < current ? "down" : "none");
-  return html`<${Section} title="Scaling" hint=${`${autoscaler.current} replicas, target ${autoscaler.target}`}>
+  return html`<${Section} title="Scaling" hint=${`${autoscaler.current} ${
+    autoscaler.current === 1 ? "replica" : "replicas"}, target ${autoscaler.target}`}>
     ${newest && html`<p class="section-text" data-testid="newest-decision">
       Now: ${reasonOf(newest)}${newest.is_panic ? " (fast growth)" : ""}.${" "}<${Rules} rules=${newest.rules} /></p>`}
     <ol class="event-list" data-testid="decisions">${changes.map((decision) => html`<li key=${decision.at}>

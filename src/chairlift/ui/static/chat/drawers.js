@@ -1,0 +1,45 @@
+// Drawers of the chat view: the list of conversations, which slides over the chat on a phone, and the settings.
+import { useEffect, useRef, useState } from "../lib/html.js";
+
+const NARROW = "(max-width: 45rem)"; // as styles.css has it: below it the list is a drawer
+const OVERLAY = "(max-width: 62rem)"; // below it the settings lie over the chat
+
+/** Return {list, panel}, each {isOpen, toggle, close}. Escape closes a drawer, and its button gets the focus back. */
+export function useDrawers() {
+  const list = useDrawer(".sidebar", NARROW);
+  const panel = useDrawer(".panel", OVERLAY);
+  useEffect(() => {
+    const narrow = matchMedia(NARROW);
+    const onChange = () => narrow.matches || list.close(); // a wide window always shows the list
+    narrow.addEventListener("change", onChange);
+    return () => narrow.removeEventListener("change", onChange);
+  }, []);
+  return { list, panel };
+}
+
+/** `selector` is the drawer's; Escape closes it from everywhere while `query` holds. */
+function useDrawer(selector, query) {
+  const [isOpen, setIsOpen] = useState(false);
+  const opener = useRef(null);
+  const close = () => setIsOpen(false);
+  const toggle = ({ currentTarget }) => {
+    opener.current = currentTarget;
+    setIsOpen(!isOpen);
+  };
+  useEffect(() => {
+    if (!isOpen) return undefined;
+    const drawer = document.querySelector(selector);
+    if (!drawer.contains(document.activeElement)) drawer.querySelector("button")?.focus();
+    const onKeyDown = (event) => {
+      const isTaken = event.defaultPrevented || event.target.closest("dialog, .rename, .editor, .composer");
+      if (event.key === "Escape" && !isTaken && matchMedia(query).matches) close();
+    };
+    window.addEventListener("keydown", onKeyDown);
+    return () => {
+      window.removeEventListener("keydown", onKeyDown);
+      const { activeElement } = document;
+      if (!activeElement || activeElement === document.body || drawer.contains(activeElement)) opener.current?.focus();
+    };
+  }, [isOpen]);
+  return { isOpen, toggle, close };
+}

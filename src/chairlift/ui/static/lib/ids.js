@@ -1,0 +1,6 @@
+// Ids of conversations, messages, presets and revisions.
+
+/** Return a new id. A page that came over plain HTTP from another machine has no randomUUID. */
+export function newId() {
+  return crypto.randomUUID?.() ?? String(Math.random());
+}

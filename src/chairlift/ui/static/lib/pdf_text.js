@@ -1,0 +1,79 @@
+// Text of a PDF, read by pdf.js in a worker; both are loaded with the first PDF.
+
+const LIBRARY = "../vendor/pdfjs-5.6.205.min.js";
+const WORKER = "../vendor/pdfjs-5.6.205.worker.min.js";
+
+/** Why a PDF has no text for us: `reason` is "password", "invalid", "empty", "long" or "unavailable". */
+export class PdfError extends Error {
+  constructor(reason, message = reason) {
+    super(message);
+    this.reason = reason;
+  }
+}
+
+/**
+ * Return the text of a PDF, which begins each page with its number; it has at most `maxChars`. `data` is given away.
+ * Raises PdfError, and AbortError for an aborted signal.
+ */
+export async function textOfPdf(data, { maxChars, signal }) {
+  const { getDocument, GlobalWorkerOptions } = await loadedLibrary();
+  signal.throwIfAborted();
+  GlobalWorkerOptions.workerSrc = new URL(WORKER, import.meta.url).href;
+  // Nothing is drawn, so no fonts, images or forms are read, and nothing is fetched.
+  const task = getDocument({
+    data, verbosity: 0, isEvalSupported: false, disableFontFace: true, useSystemFonts: true, useWorkerFetch: false,
+    useWasm: false, enableXfa: false, isImageDecoderSupported: false, isOffscreenCanvasSupported: false,
+  });
+  const stop = () => task.destroy();
+  signal.addEventListener("abort", stop);
+  try {
+    return await textOfPages(await task.promise, maxChars);
+  } catch (error) {
+    signal.throwIfAborted();
+    throw pdfErrorOf(error);
+  } finally {
+    signal.removeEventListener("abort", stop);
+    task.destroy().catch(() => {});
+  }
+}
+
+async function textOfPages(document, maxChars) {
+  const pages = [];
+  let numChars = 0;
+  let hasText = false;
+  for (let number = 1; number <= document.numPages; number += 1) {
+    const page = await document.getPage(number);
+    const { items } = await page.getTextContent();
+    const text = items.map(({ str = "", hasEOL = false }) => (hasEOL ? `${str}\n` : str)).join("");
+    page.cleanup();
+    hasText ||= text.trim() !== "";
+    pages.push(`[Page ${number}]\n${wellFormed(text.trim())}`);
+    numChars += pages.at(-1).length;
+    if (numChars > maxChars) throw new PdfError("long");
+  }
+  if (!hasText) throw new PdfError("empty");
+  return pages.join("\n\n");
+}
+
+/** Return a text without the characters that JSON or a tokenizer does not take. */
+function wellFormed(text) {
+  return text.replace(/[\0\p{Surrogate}]/gu, "\uFFFD");
+}
+
+function pdfErrorOf(error) {
+  if (error instanceof PdfError) return error;
+  if (error?.name === "PasswordException") return new PdfError("password");
+  return new PdfError("invalid", error?.message);
+}
+
+let loading = null;
+
+async function loadedLibrary() {
+  loading ??= import(LIBRARY);
+  try {
+    return await loading;
+  } catch {
+    loading = null; // the next PDF tries again; browsers may keep the failure until the page is loaded again
+    throw new PdfError("unavailable");
+  }
+}
