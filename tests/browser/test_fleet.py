@@ -75,7 +75,7 @@ def test_replicas_decisions_and_a_replica_that_is_lost(open_page: OpenPage, flee
         "url => [...document.querySelectorAll('[data-testid=transitions] li')].some(each =>"
         " each.textContent.includes(url) && /ejected|unhealthy|removed/.test(each.textContent))", arg=url,
     )  # fmt: skip
-    page.page.get_by_text("failed: it was ended by signal 9").first.wait_for()
+    page.page.get_by_text("failed: it was killed").first.wait_for()
     page.page.wait_for_function(
         "() => document.querySelectorAll('[data-testid=replicas] > [data-state=healthy]').length == 2"
     )

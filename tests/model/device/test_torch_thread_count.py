@@ -81,6 +81,22 @@ def test_trials_become_rare_where_more_threads_are_displaced_again_and_again() -
     assert machine.run(70.0) == 2
 
 
+def test_a_long_step_is_measured_in_its_midst() -> None:
+    machine = Machine(4)
+    machine.num_displaced, machine.share = 4, 0.6
+    machine.threads.begin_step()
+    for _ in range(30):  # layers
+        machine.now += 0.2
+        machine.threads.check_in_step()
+    assert machine.applied == [1] and machine.num_reads <= 30
+    machine.num_displaced = 0
+    for _ in range(60):
+        machine.now += 0.2
+        machine.threads.check_in_step()
+    machine.threads.end_step()
+    assert machine.threads.count == 4, "and they come back within it"
+
+
 def test_short_steps_are_measured_together() -> None:
     machine = Machine(2)
     machine.num_displaced, machine.share = 2, 0.6

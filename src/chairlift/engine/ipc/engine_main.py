@@ -152,7 +152,7 @@ class EngineProcessMain:
             self._commands.put(lambda: self._server.engine_failed(reported))
             return
         shares_cpus = usable_cpus() <= frozenset(engine.info.busy_cpus)
-        if shares_cpus:  # it computes on all processors of its clients
+        if shares_cpus and engine.info.may_have_low_priority:  # it computes on all processors of its clients
             lower_priority(thread_ids() - other_threads, NICENESS)
         self._commands.put(lambda: self._on_started(engine, OUTPUT_INTERVAL_SECONDS if shares_cpus else 0.0))
 

@@ -29,6 +29,8 @@ class RunnerInfo:
         preferred_prefill_tokens: prompt tokens of a step above which more tokens only make the step longer, at the same
             tokens per second; None if there is no such number.
         busy_cpus: CPUs that the runner keeps busy while it computes; empty if it computes on a device.
+        may_have_low_priority: whether the threads that compute may have a lower priority than others; not threads that
+            wait for each other in every operation, which stand still beside a program with a higher one.
         hidden_size: length of an embedding; 0 if the runner makes none.
         device: where it computes, as torch names it; "" without a model.
         is_asynchronous: whether launch() itself returns before the step is done, as on a CUDA device.
@@ -47,6 +49,7 @@ class RunnerInfo:
     logits_processors: tuple[str, ...] = ()
     preferred_prefill_tokens: int | None = None
     busy_cpus: tuple[int, ...] = ()
+    may_have_low_priority: bool = True
     hidden_size: int = 0
     device: str = ""
     is_asynchronous: bool = False

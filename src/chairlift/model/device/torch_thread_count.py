@@ -5,6 +5,7 @@ wait until it runs again, some milliseconds each time. One thread alone loses no
 programs (ADR 0064).
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -12,8 +13,10 @@ import torch
 
 from chairlift.core.host.process_activity import RunQueueDelay, ThreadTimes
 
+log = logging.getLogger(__name__)
+
 CHECK_SECONDS = 0.25
-"""Seconds between two measurements; one takes 0.3 ms."""
+"""Seconds between two measurements, and seconds of a step after which it is measured in its midst; one takes 0.3 ms."""
 
 MEASURED_SECONDS = 0.02
 """Least seconds of steps in a measurement: several time slices of the system's scheduler."""
@@ -26,7 +29,10 @@ FIRST_CALM_SECONDS, MAX_CALM_SECONDS = 2.0, 64.0
 
 
 class TorchThreadCount:
-    """The number of torch's threads in the thread that computes steps; begin_step and end_step enclose each step."""
+    """The number of torch's threads in the thread that computes steps.
+
+    begin_step and end_step enclose each step; check_in_step comes between two of its layers.
+    """
 
     def __init__(
         self, most: int, *, read: Callable[[], Sequence[ThreadTimes]] | None = None,
@@ -35,28 +41,45 @@ class TorchThreadCount:
         """Begin with `most` threads, which torch uses already; `read` is RunQueueDelay.read."""
         self._most = self.count = most
         self._read, self._now, self._apply = read or RunQueueDelay().read, now, apply
-        self._step_began = 0.0
+        self._part_began = 0.0  # of a step, or of the rest behind a measurement in its midst
         self._next_check_at, self._is_measuring, self._measured_seconds = 0.0, False, 0.0
         self._calm_since: float | None = None
         self._calm_seconds, self._raised_at = FIRST_CALM_SECONDS, 0.0
 
     def begin_step(self) -> None:
         """Begin a measurement if one is due."""
-        self._step_began = now = self._now()
-        if not self._is_measuring and self._most > 1 and now >= self._next_check_at:
+        if self._most == 1:
+            return
+        self._part_began = now = self._now()
+        if not self._is_measuring and now >= self._next_check_at:
             self._is_measuring, self._measured_seconds = True, 0.0
             self._read()
+
+    def check_in_step(self) -> None:
+        """Measure a step that takes long, and use more or fewer threads from now on."""
+        if self._most == 1 or (now := self._now()) - self._part_began < CHECK_SECONDS:
+            return
+        if self._is_measuring:
+            self._end_measurement(now)
+        else:
+            self._read()
+        # A reading is also the begin of the next measurement.
+        self._is_measuring, self._measured_seconds, self._part_began = True, 0.0, now
 
     def end_step(self) -> None:
         """End a measurement that is long enough, and use more or fewer threads in the next step."""
         if not self._is_measuring:
             return
         now = self._now()
-        self._measured_seconds += now - self._step_began
-        if self._measured_seconds < MEASURED_SECONDS:
-            return
-        self._is_measuring, self._next_check_at = False, now + CHECK_SECONDS
-        shares = [each.delay_seconds / self._measured_seconds for each in self._read()]
+        if self._measured_seconds + now - self._part_began >= MEASURED_SECONDS:
+            self._end_measurement(now)
+            self._is_measuring, self._next_check_at = False, now + CHECK_SECONDS
+        else:
+            self._measured_seconds += now - self._part_began
+
+    def _end_measurement(self, now: float) -> None:
+        seconds = self._measured_seconds + now - self._part_began
+        shares = [each.delay_seconds / seconds for each in self._read()]
         self._change(sum(share > DELAYED for share in shares), max(shares, default=0.0) < CALM, now)
 
     def _change(self, num_delayed: int, is_calm: bool, now: float) -> None:
@@ -73,5 +96,6 @@ class TorchThreadCount:
             self._set(min(self._most, 2 * self.count))
 
     def _set(self, count: int) -> None:
+        log.info("torch uses %d of %d threads, %d before", count, self._most, self.count)
         self.count = count
         self._apply(count)

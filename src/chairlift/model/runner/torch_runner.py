@@ -20,6 +20,7 @@ from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.registry import make_backend
+from chairlift.model.attention.thread_count_check import ThreadCheckedAttention
 from chairlift.model.backends.batch_invariance_report import batch_invariance
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
@@ -102,6 +103,8 @@ class TorchRunner:
         if config.fits_length_to_cache:
             self._config = config = replace(config, max_model_len=max_model_len)
         kv = self._allocate(loaded, backend, pool)
+        if self._threads.count > 1:
+            backend = ThreadCheckedAttention(backend, self._threads)
         model = loaded.model
         populator = PagePrefaulter(
             tensor for each in kv for tensor in (each.key, each.value) if tensor.device.type == "cpu"
@@ -120,6 +123,7 @@ class TorchRunner:
             logits_processors=tuple(config.logits_processor_factories),
             preferred_prefill_tokens=loaded.chunk_tokens,
             busy_cpus=loaded.cpus,
+            may_have_low_priority=loaded.attention is not None,
             hidden_size=loaded.config.hidden_size,
             device=str(loaded.device),
             is_asynchronous=self._engine.is_asynchronous,
