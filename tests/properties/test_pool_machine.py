@@ -34,7 +34,7 @@ class PoolAgainstAModel(RuleBasedStateMachine):
         self.fresh, self.free_list = (
             [block for block in each if block < limit] for each in (self.fresh, self.free_list)
         )
-        for block in range(self.limit, limit):
+        for block in reversed(range(self.limit, limit)):
             if block in self.withheld:
                 self.withheld.remove(block)
                 self.free_list.insert(0, block)

@@ -152,6 +152,8 @@ class EngineLoop:
             outputs = self.scheduler.expire(self._clock.now())
             started_at = time.perf_counter()
             plan = self.scheduler.schedule(self._clock.now())
+            if self._cache_trimmer is not None:
+                self._cache_trimmer.count_held()
             if plan is not None:
                 outputs += self.launch(plan, started_at)
             in_flight = self.scheduler.in_flight_steps
@@ -164,7 +166,7 @@ class EngineLoop:
             self.step_started_at = None
 
     def trim_cache(self) -> float | None:
-        """Return the memory of blocks that the last minute did not need to the system.
+        """Return the memory of blocks that the last minutes did not need to the system.
 
         Returns the seconds after which an idle engine calls it again; None where nothing is left to return.
         """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.core.host.process_activity import ActivityWatch, RunQueueDelay, ThreadTimes
+from chairlift.core.host.process_activity import ActivityWatch, RunQueueDelay, without_delay
 
 
 def write_stat(proc: Path, *, faults: int = 0, user_ticks: int = 0, other: int = 0) -> None:
@@ -52,12 +52,19 @@ def test_the_thread_that_waited_longest_counts_between_two_calls(tmp_path: Path)
     assert delay.seconds() == pytest.approx(5.0)
 
 
-def test_threads_with_little_processor_time_do_not_count(tmp_path: Path) -> None:
+def test_threads_that_rarely_want_a_processor_or_have_the_lowest_priority_do_not_count(tmp_path: Path) -> None:
     delay = RunQueueDelay(5, proc=tmp_path)
     write_times(tmp_path, busy=(10, 1), low=(0, 7))
     assert delay.read() == []
-    write_times(tmp_path, busy=(11, 1.5), low=(0.2, 9))
-    assert delay.read() == [ThreadTimes(pytest.approx(1.0), pytest.approx(0.5))]  # type: ignore[arg-type]
+    write_times(tmp_path, busy=(11, 1.5), low=(0.1, 7.1), displaced=(0.2, 0.8), lowest=(0, 3))
+    for name, niceness in (("displaced", 5), ("lowest", 19)):
+        fields = " ".join(["0"] * 16 + [str(niceness)])
+        (tmp_path / "5" / "task" / name / "stat").write_text(f"7 (x y) {fields} 0 0\n")
+    assert sorted(round(each.delay_seconds, 3) for each in delay.read()) == [0.5, 0.8]
+
+
+def test_a_tenth_of_an_operation_counts_however_long_it_was_delayed() -> None:
+    assert (without_delay(100.0, 30.0), without_delay(100.0, 99.0)) == (70.0, 10.0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

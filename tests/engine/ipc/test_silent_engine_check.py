@@ -69,6 +69,13 @@ def test_waiting_for_a_processor_does_not_count(tmp_path: Path) -> None:
     assert seconds == pytest.approx(480, abs=12) and "hangs" in reason
 
 
+def test_the_message_has_the_limit_that_holds(tmp_path: Path) -> None:
+    check = SilentEngineCheck(LivenessConfig(heartbeat_timeout=600.0, step_timeout=10.0), 0.0, None, proc=tmp_path)
+    reasons = [check.failure_reason(float(now), is_ready=now > 300) for now in range(1, 602)]
+    assert reasons[:-1] == [None] * 600, "a start has at least the limit of a silence"
+    assert reasons[-1] is not None and reasons[-1].endswith("the limit is 600 s")
+
+
 def test_a_message_ends_the_silence(tmp_path: Path) -> None:
     process, check = Process(tmp_path), SilentEngineCheck(LIMITS, 0.0, PID, proc=tmp_path)
     for now in range(1, 200):

@@ -30,7 +30,17 @@ def test_a_held_block_at_the_top_keeps_the_blocks_below_it() -> None:
     trimmer = CacheTrimmer(pool, 0)
     blocks = pool.allocate(50)
     pool.free(blocks[:-1])
-    for now in range(0, 300, 30):
+    for now in range(0, 300, 60):
         assert trimmer.trim(float(now)) is None
     pool.free(blocks[-1:])
-    assert [trimmer.trim(float(now)) for now in range(300, 420, 30)][-2:] == [0, None]
+    assert [trimmer.trim(float(now)) for now in range(300, 600, 60)].count(0) == 1 and pool.num_used == 0
+
+
+def test_blocks_that_are_held_only_within_a_step_count() -> None:
+    pool = BlockPool(1000, max_cached=10)
+    trimmer = CacheTrimmer(pool, 10)
+    for now in range(0, 600, 5):
+        blocks = pool.allocate(500)
+        trimmer.count_held()
+        pool.free(blocks)
+        assert trimmer.trim(float(now)) is None

@@ -97,6 +97,29 @@ def test_a_long_step_is_measured_in_its_midst() -> None:
     assert machine.threads.count == 4, "and they come back within it"
 
 
+def test_all_threads_are_back_when_it_is_closed() -> None:
+    machine = Machine(4)
+    machine.threads.close()
+    machine.num_displaced, machine.share = 4, 0.6
+    machine.run(5.0)
+    machine.threads.close()
+    machine.threads.close()
+    assert machine.applied == [1, 4]
+
+
+def test_expensive_readings_are_rare() -> None:
+    machine = Machine(2)
+    read = machine.threads._read
+
+    def slow_read() -> Sequence[ThreadTimes]:
+        machine.now += 0.01  # a thousand threads
+        return read()
+
+    machine.threads._read = slow_read
+    machine.run(60.0)
+    assert machine.num_reads <= 2 * 60 / 4 + 2
+
+
 def test_short_steps_are_measured_together() -> None:
     machine = Machine(2)
     machine.num_displaced, machine.share = 2, 0.6

@@ -71,20 +71,14 @@ class Machine:
 def test_finished_prompts_keep_a_bounded_part_of_a_cache_on_the_host_unless_its_size_is_set() -> None:
     small = replace(POOL, max_running_requests=1000)
     longest = 2 * 7  # blocks of 100 tokens in two groups
-    assert max_cached_blocks(small) == 8 * longest, "of a small model, eight of the longest sequences"
-    large = replace(small, head_dim=8 * 1024)
-    assert max_cached_blocks(large) == max(longest, 256 * MIB // (1024 * PAGE)) == 42
-    assert max_cached_blocks(replace(large, head_dim=64 * 1024)) == longest, "the longest sequence is not evicted"
+    assert max_cached_blocks(small) == 8 * longest, "of a small model eight of the longest sequences"
+    assert max_cached_blocks(replace(small, head_dim=8 * 8192)) == 512 * MIB // (8192 * PAGE) == 10
     size = size_kv_cache(small, STEP, LARGE, on_host=True)
-    assert size.max_cached_blocks == 8 * longest and "keep finished prompts" in dict(size.report)["kv cache"]
+    assert size.max_cached_blocks == 8 * longest and dict(size.report)["kv cache"].endswith("0.7 MiB, 896 tokens")
     for options in ({"max_memory": 0.5}, {"max_memory": 10**8}, {"num_blocks": 1000}, {"on_host": False}):
         assert size_kv_cache(small, STEP, LARGE, **{"on_host": True, **options}).max_cached_blocks is None  # type: ignore[arg-type]
-    assert (
-        size_kv_cache(
-            POOL, STEP, replace(LARGE, num_bytes=STEP.peak_bytes() + 200 * PAGE), on_host=True
-        ).max_cached_blocks
-        is None
-    )
+    tight = replace(LARGE, num_bytes=STEP.peak_bytes() + 200 * PAGE)
+    assert size_kv_cache(small, STEP, tight, on_host=True).max_cached_blocks == 49, "all of a smaller cache"
 
 
 def test_without_cgroups_it_is_what_the_kernel_says(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import math
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.device import torch_thread_count
 from chairlift.model.device.kv_dtype import FLOAT8
 from chairlift.model.device.torch_thread_count import TorchThreadCount
 from chairlift.model.runner import model_loading, torch_runner
@@ -309,7 +311,10 @@ def test_masks_may_come_before_the_launch_or_behind_it(kernels: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_the_number_of_threads_may_change_between_steps_and_changes_no_token(dtype: str) -> None:
+def test_the_number_of_threads_may_change_between_steps_and_changes_no_token(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_thread_count, "MAX_COST", math.inf)
     loaded = load(RunnerConfig(dtype=dtype, device="cpu", kernels="torch"))
     whole, before = alone(loaded, PROMPT, SEEDED), torch.get_num_threads()
     runner, driver = started(loaded)

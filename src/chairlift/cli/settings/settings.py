@@ -87,7 +87,7 @@ ENGINE_SECTIONS: Sections = {
     ),
     "KV cache": (
         Setting(name="max_memory", needs_model=True, parse=fraction_or_bytes, metavar="X",
-                default_text="0.9 on an accelerator; on a CPU 0.25, of which finished prompts keep 256 MiB",
+                default_text="0.9 on an accelerator; on a CPU 0.25, of which finished prompts keep 512 MiB",
                 help="memory for the KV cache: a fraction of the free memory such as 0.8, or a size such as 4GiB "
                 "(on each GPU; on a CPU for all parts of --tensor-parallel-size together)"),
         Setting(name="num_blocks", parse=integer, metavar="N", default_text="as many as --max-memory holds",
@@ -140,7 +140,7 @@ ENGINE_SECTIONS: Sections = {
         Setting(name="heartbeat_timeout", needs_model=True, parse=number, metavar="SECONDS", default=30,
                 help="seconds without message or activity after which an engine process is replaced"),
         Setting(name="step_timeout", needs_model=True, parse=number, metavar="SECONDS", default=120,
-                help="seconds of a step after which an engine process is replaced; waits for a processor do not count"),
+                help="seconds of a step after which an engine process is replaced, without waits for a processor"),
         Setting(name="profile", needs_model=True, metavar="FILE",
                 help="write a trace of the engine's steps to FILE, for the Perfetto viewer"),
     ),

@@ -12,7 +12,13 @@ _ACTIVITY_FIELDS = (10, 12, 14, 15, 42)
 NANOSECONDS = 1e-9
 
 BUSY_SHARE = 0.25
-"""Share of the busiest thread's processor time from which a thread counts as busy."""
+"""Share of the busiest thread's time, running or ready to run, from which a thread counts as busy."""
+
+LEAST_SHARE = 0.1
+"""Least share of its time that counts for an operation, however long other programs delayed it."""
+
+_NICE_FIELD = 19
+LOWEST_PRIORITY = 19
 
 
 class ActivityWatch:
@@ -38,6 +44,14 @@ class ActivityWatch:
         return tuple(int(fields[number - _STATE_FIELD]) for number in _ACTIVITY_FIELDS)
 
 
+def without_delay(seconds: float, delay_seconds: float) -> float:
+    """Return the seconds of an operation without its delay by other programs, but at least LEAST_SHARE of them.
+
+    So an operation that computes for ever exceeds its limit on a busy machine, too.
+    """
+    return max(seconds - delay_seconds, LEAST_SHARE * seconds)
+
+
 @dataclass(frozen=True, slots=True)
 class ThreadTimes:
     """What a thread did between two readings, in seconds: it ran, and it was ready to run and had no processor."""
@@ -49,7 +63,7 @@ class ThreadTimes:
 class RunQueueDelay:
     """Reads for how long other programs kept a process's threads from running.
 
-    Threads with little processor time do not count: those at a low priority wait for most of the time.
+    Threads of the lowest priority do not count: they wait for most of the time, and nothing waits for them.
     """
 
     def __init__(self, pid: int | str = "self", *, proc: Path = PROC) -> None:
@@ -58,19 +72,27 @@ class RunQueueDelay:
         self._seconds = 0.0
 
     def read(self) -> list[ThreadTimes]:
-        """Return the times of the busy threads since the last call.
+        """Return the times of the busy threads since the last call: those that ran, or were ready to, for long.
 
         Empty at the first call, and where the kernel does not report them.
         """
         before, self._before = self._before, self._read()
         if not before:
             return []
-        times = [
-            ThreadTimes(*((now - then) * NANOSECONDS for now, then in zip(each, before.get(name, (0, 0)), strict=True)))
-            for name, each in self._before.items()
-        ]
-        least = BUSY_SHARE * max((each.run_seconds for each in times), default=0.0)
-        return [each for each in times if each.run_seconds >= least]
+        times = {}
+        for name, (run, delay) in self._before.items():
+            run_before, delay_before = before.get(name, (0, 0))
+            times[name] = ThreadTimes((run - run_before) * NANOSECONDS, (delay - delay_before) * NANOSECONDS)
+        ready = {name: each for name, each in times.items() if not self._has_lowest_priority(name, each)}
+        least = BUSY_SHARE * max((each.run_seconds + each.delay_seconds for each in ready.values()), default=0.0)
+        return [each for each in ready.values() if each.run_seconds + each.delay_seconds >= least]
+
+    def _has_lowest_priority(self, name: str, times: ThreadTimes) -> bool:
+        """Return whether a thread that mostly waited has the niceness 19."""
+        if times.delay_seconds <= times.run_seconds:
+            return False
+        fields = " ".join(read_lines(self._tasks / name / "stat")).rpartition(")")[2].split()
+        return len(fields) > _NICE_FIELD - _STATE_FIELD and int(fields[_NICE_FIELD - _STATE_FIELD]) == LOWEST_PRIORITY
 
     def seconds(self) -> float:
         """Return the seconds since the first call in which a busy thread was ready to run and had no processor.

@@ -324,7 +324,7 @@ class ProcessClient:
                 log.info("the engine is ready in process %d", pid)
                 self._info, self._limits = info, RequestLimits.from_config(config, info)
                 self._send_queue.limit = config.max_queue_size
-                connection.engine_started(pid)
+                connection.ready = True
                 if self._step_sink is not None:
                     connection.send(WatchSteps(True))
                 if not self._started.done():

@@ -104,10 +104,6 @@ class EngineConnection:
         self._poller.poll(int(max(0.0, self._last_heartbeat_at + self._watch.interval - now) * 1000) + 1)
         return self._read()
 
-    def engine_started(self, pid: int) -> None:
-        """Note that the engine accepts requests, in process `pid`."""
-        self.ready, self._silence.pid = True, pid
-
     @property
     def warmup_seen_at(self) -> float:
         """Monotonic seconds of the last known moment of a warm-up: now, or long ago; from any thread."""

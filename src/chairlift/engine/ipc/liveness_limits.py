@@ -6,10 +6,12 @@ A machine that other programs keep busy makes an engine slow, and not faulty (AD
     a step    takes the time in which its threads had a processor or waited for something else
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from chairlift.core.errors import ConfigError
+from chairlift.core.host.process_activity import without_delay
 
 HEARTBEATS_PER_TIMEOUT = 5
 MAX_INTERVAL = 1.0
@@ -50,7 +52,7 @@ class LivenessConfig:
             "stop_timeout",
             "restart_period",
         ):  # fmt: skip
-            if not (value := getattr(self, name)) > 0:
+            if not 0 < (value := getattr(self, name)) < math.inf:
                 raise ConfigError(f"{name} must be a positive number of seconds, got {value}", option=name)
         for name in ("max_restarts", "first_backoff"):
             if not (value := getattr(self, name)) >= 0:
@@ -115,4 +117,4 @@ class OperationTimer:
         if started_at != self._started_at:
             self._started_at, self._delay_before = started_at, delay
             self._silence.reset(started_at)
-        return max(0.0, self._silence.elapsed(now) - (delay - self._delay_before))
+        return max(0.0, without_delay(self._silence.elapsed(now), delay - self._delay_before))

@@ -101,7 +101,7 @@ class BlockPool:
             elif block in self._fresh:
                 self._withheld.add(block)
         self._fresh = range(min(self._fresh.start, limit), min(self._fresh.stop, limit))
-        for block in range(self._limit, limit):
+        for block in reversed(range(self._limit, limit)):  # the lowest is allocated first
             if block in self._withheld:
                 self._withheld.remove(block)
                 self._free_list.discard(block)

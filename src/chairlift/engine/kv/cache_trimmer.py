@@ -5,7 +5,7 @@ A pool keeps as many blocks as sequences held at once in the last two windows, a
 
 from chairlift.engine.kv.block_pool import BlockPool
 
-WINDOW_SECONDS = 30.0
+WINDOW_SECONDS = 60.0
 """Seconds of a window; what was held up to two windows ago will be needed again soon."""
 
 LEAST_SHARE = 0.125
@@ -25,13 +25,17 @@ class CacheTrimmer:
         """Seconds after which trim() may have work in an idle engine; None where no more blocks can be left over."""
         return WINDOW_SECONDS if self._is_worth(self._pool.held + self._max_cached) else None
 
+    def count_held(self) -> None:
+        """Count the blocks that sequences hold; call it in each step, after it was scheduled."""
+        self._peak = max(self._peak, self._pool.held)
+
     def trim(self, now: float) -> int | None:
-        """Trim the pool at the end of a window; call it after each step.
+        """Trim the pool at the end of a window; call it between two steps, while none is in flight.
 
         Returns the number of blocks that keep their memory, the lowest ids; None where nothing changed.
         """
         pool = self._pool
-        self._peak = max(self._peak, pool.held)
+        self.count_held()
         if self._window_began is None:
             self._window_began = now
         if now - self._window_began < WINDOW_SECONDS:

@@ -34,9 +34,6 @@ CHUNK_BYTES = HUGE_PAGE
 CHUNKS_AHEAD = 1
 """Chunks of each tensor that are populated behind those with blocks in use."""
 
-WAIT_SECONDS = 1.0
-"""Seconds after which a waiting thread looks whether the populating one has ended, for lack of memory."""
-
 BUSY_SECONDS = 1.0
 """Seconds after the start of a step in which another step is expected, and the thread pauses after each chunk."""
 
@@ -70,13 +67,13 @@ def can_populate() -> bool:
 
 
 class PagePrefaulter:
-    """A thread that populates the pages of tensors a bounded step ahead of the entries in use.
+    """Populates the pages of tensors a bounded step ahead of the entries in use, in a thread that ends in between.
 
-    It populates one chunk of each tensor in turn, and pauses while steps are computed.
+    The thread populates one chunk of each tensor in turn, and pauses while steps are computed.
     """
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
-        """Create the thread for tensors that begin on a page, or views into such; small tensors are skipped."""
+        """Hold tensors that begin on a page, or views into such; small tensors are skipped."""
         views = {each.untyped_storage().data_ptr(): each for each in tensors}
         large = [each for each in views.values() if each.untyped_storage().nbytes() >= HUGE_PAGE]
         self._storages = [each.untyped_storage() for each in large]
@@ -84,14 +81,15 @@ class PagePrefaulter:
         self._changed = threading.Condition()
         self._num_used = 0
         self._num_chunks = 0  # populated ones of each tensor
-        self._is_stopped = self._is_awaited = False
+        self._is_stopped, self._is_awaited = not large, False
         self._step_began = -BUSY_SECONDS
-        self._thread = threading.Thread(target=self._run, name="chairlift-populate", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, if a tensor is large enough and the kernel supports it."""
-        if self._storages and can_populate():
-            self._thread.start()
+        """Begin to populate, if a tensor is large enough and the kernel supports it."""
+        with self._changed:
+            self._is_stopped = not self._storages or not can_populate()
+            self._populate_more()
 
     def begin_step(self, num_entries: int) -> None:
         """Populate behind the first `num_entries` entries, too, and pause after each chunk for BUSY_SECONDS."""
@@ -99,7 +97,7 @@ class PagePrefaulter:
         if num_entries > self._num_used:
             with self._changed:
                 self._num_used = num_entries
-                self._changed.notify_all()
+                self._populate_more()
 
     def release(self, num_kept: int) -> int:
         """Return the pages of all but the first entries of each tensor to the system; returns bytes.
@@ -116,7 +114,7 @@ class PagePrefaulter:
                 length = (storage.data_ptr() + storage.nbytes()) // HUGE_PAGE * HUGE_PAGE - begin
                 if length > 0 and madvise(begin, length, mmap.MADV_DONTNEED) == 0:
                     released += length
-            self._changed.notify_all()
+            self._populate_more()
         return released
 
     def wait(self) -> None:
@@ -124,8 +122,7 @@ class PagePrefaulter:
         with self._changed:
             self._is_awaited = True
             self._changed.notify_all()
-            while self._thread.is_alive() and not self._is_stopped and self._num_chunks < self._num_wanted_chunks():
-                self._changed.wait(WAIT_SECONDS)
+            self._changed.wait_for(lambda: self._thread is None)
             self._is_awaited = False
 
     def stop(self) -> None:
@@ -133,9 +130,15 @@ class PagePrefaulter:
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
-        if self._thread.ident is not None:
-            self._thread.join()
+            self._changed.wait_for(lambda: self._thread is None)
         self._storages.clear()
+        self._entry_bytes.clear()
+
+    def _populate_more(self) -> None:
+        """Start the thread if chunks are missing and it does not run; the caller holds the lock."""
+        if self._thread is None and not self._is_stopped and self._num_chunks < self._num_wanted_chunks():
+            self._thread = threading.Thread(target=self._run, name="chairlift-populate", daemon=True)
+            self._thread.start()
 
     def _num_wanted_chunks(self) -> int:
         """Return the chunks of each tensor that have entries in use, and CHUNKS_AHEAD more."""
@@ -145,22 +148,32 @@ class PagePrefaulter:
 
     def _run(self) -> None:
         lower_priority([threading.get_native_id()], NICENESS)
-        madvise = _madvise()
-        while True:
-            with self._changed:
-                while not self._is_stopped and self._num_chunks >= self._num_wanted_chunks():
-                    self._changed.wait()
-                if self._is_stopped:
-                    return
-                chunk = self._num_chunks
-            for storage in self._storages:
-                began = time.monotonic()
-                if not self._populate(madvise, storage, chunk * CHUNK_BYTES):
-                    return
-                self._pause(time.monotonic() - began)
-            with self._changed:
-                if self._num_chunks == chunk:  # else it was released meanwhile
-                    self._num_chunks = chunk + 1
+        try:
+            madvise = _madvise()
+            while (chunk := self._next_chunk()) is not None:
+                for storage in self._storages:
+                    began = time.thread_time()  # beside other programs this thread waits for most of the time
+                    if not self._populate(madvise, storage, chunk * CHUNK_BYTES):
+                        return
+                    self._pause(time.thread_time() - began)
+                with self._changed:
+                    if self._num_chunks == chunk:  # else it was released meanwhile
+                        self._num_chunks = chunk + 1
+        finally:
+            self._end_thread()
+
+    def _next_chunk(self) -> int | None:
+        """Return the chunk to populate next; None ends the thread, and a later chunk starts another."""
+        with self._changed:
+            if not self._is_stopped and self._num_chunks < self._num_wanted_chunks():
+                return self._num_chunks
+            self._end_thread()
+            return None
+
+    def _end_thread(self) -> None:
+        with self._changed:
+            if self._thread is threading.current_thread():
+                self._thread = None
                 self._changed.notify_all()
 
     def _populate(self, madvise: Any, storage: UntypedStorage, offset: int) -> bool:
@@ -171,6 +184,7 @@ class PagePrefaulter:
                 log.warning(
                     "cannot populate the KV cache, memory that the kernel promised is missing: %s", os.strerror(code)
                 )
+                self._is_stopped = True
                 return False
             if self._is_stopped:
                 return False

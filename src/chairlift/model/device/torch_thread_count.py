@@ -16,7 +16,10 @@ from chairlift.core.host.process_activity import RunQueueDelay, ThreadTimes
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 0.25
-"""Seconds between two measurements, and seconds of a step after which it is measured in its midst; one takes 0.3 ms."""
+"""Least seconds between two measurements, and of a step after which it is measured in its midst."""
+
+MAX_COST = 0.005
+"""Largest share of the time that measurements take; one takes 0.3 ms, and 4 ms in a process of 200 threads."""
 
 MEASURED_SECONDS = 0.02
 """Least seconds of steps in a measurement: several time slices of the system's scheduler."""
@@ -38,11 +41,15 @@ class TorchThreadCount:
         self, most: int, *, read: Callable[[], Sequence[ThreadTimes]] | None = None,
         now: Callable[[], float] = time.monotonic, apply: Callable[[int], None] = torch.set_num_threads,
     ) -> None:  # fmt: skip
-        """Begin with `most` threads, which torch uses already; `read` is RunQueueDelay.read."""
+        """Begin with `most` threads, which torch uses already; `read` is RunQueueDelay.read.
+
+        close() gives torch all of them back: threads of the application that use torch later have as many.
+        """
         self._most = self.count = most
         self._read, self._now, self._apply = read or RunQueueDelay().read, now, apply
         self._part_began = 0.0  # of a step, or of the rest behind a measurement in its midst
         self._next_check_at, self._is_measuring, self._measured_seconds = 0.0, False, 0.0
+        self._check_seconds = CHECK_SECONDS
         self._calm_since: float | None = None
         self._calm_seconds, self._raised_at = FIRST_CALM_SECONDS, 0.0
 
@@ -53,16 +60,16 @@ class TorchThreadCount:
         self._part_began = now = self._now()
         if not self._is_measuring and now >= self._next_check_at:
             self._is_measuring, self._measured_seconds = True, 0.0
-            self._read()
+            self._read_times(now)
 
     def check_in_step(self) -> None:
         """Measure a step that takes long, and use more or fewer threads from now on."""
-        if self._most == 1 or (now := self._now()) - self._part_began < CHECK_SECONDS:
+        if self._most == 1 or (now := self._now()) - self._part_began < self._check_seconds:
             return
         if self._is_measuring:
             self._end_measurement(now)
         else:
-            self._read()
+            self._read_times(now)
         # A reading is also the begin of the next measurement.
         self._is_measuring, self._measured_seconds, self._part_began = True, 0.0, now
 
@@ -73,14 +80,24 @@ class TorchThreadCount:
         now = self._now()
         if self._measured_seconds + now - self._part_began >= MEASURED_SECONDS:
             self._end_measurement(now)
-            self._is_measuring, self._next_check_at = False, now + CHECK_SECONDS
+            self._is_measuring, self._next_check_at = False, now + self._check_seconds
         else:
             self._measured_seconds += now - self._part_began
 
+    def close(self) -> None:
+        """Use all threads again, from the calling thread and those that first use torch later."""
+        if self.count < self._most:
+            self._set(self._most)
+
     def _end_measurement(self, now: float) -> None:
         seconds = self._measured_seconds + now - self._part_began
-        shares = [each.delay_seconds / seconds for each in self._read()]
+        shares = [each.delay_seconds / seconds for each in self._read_times(now)]
         self._change(sum(share > DELAYED for share in shares), max(shares, default=0.0) < CALM, now)
+
+    def _read_times(self, now: float) -> Sequence[ThreadTimes]:
+        times = self._read()
+        self._check_seconds = max(CHECK_SECONDS, 2 * (self._now() - now) / MAX_COST)
+        return times
 
     def _change(self, num_delayed: int, is_calm: bool, now: float) -> None:
         if not is_calm:

@@ -24,8 +24,8 @@ DEVICE_SHARE = 0.9
 HOST_SHARE = 0.25
 """Share on the host, whose memory other programs and the rest of the engine (tokenizer, page cache, Python) use too."""
 
-CACHED_BYTES = 256 << 20
-"""Bytes of cached blocks on the host, beside those that sequences hold, unless one sequence may have more."""
+CACHED_BYTES = 512 << 20
+"""Bytes of cached blocks on the host, beside those that sequences hold: with all else a server has less than a GiB."""
 
 CACHED_SEQUENCES = 8
 """Number of the longest sequences of which cached blocks are kept, unless they have more than CACHED_BYTES."""
@@ -100,9 +100,11 @@ def size_kv_cache(
             )  # fmt: skip
         if fitting > pool.useful_blocks:
             fitting, how = pool.useful_blocks, "as many as max_running_requests of max_model_len tokens can use"
-    max_cached = max_cached_blocks(pool) if on_host and max_memory is None and num_blocks is None else None
-    is_limited = max_cached is not None and max_cached < fitting
-    kept = f", of which {gibibytes(max_cached * page)} keep finished prompts" if is_limited and max_cached else ""
+    max_cached, kept = None, ""
+    if on_host and max_memory is None and num_blocks is None:
+        max_cached = min(fitting, max_cached_blocks(pool))
+        tokens = max_cached // pool.groups * pool.block_size
+        kept = f"; finished prompts keep {gibibytes(max_cached * page)}, {tokens} tokens"
     return KVCacheSize(
         fitting,
         page,
@@ -112,14 +114,14 @@ def size_kv_cache(
             ("num_blocks", f"{fitting} ({how})"),
             ("kv cache", f"{gibibytes(fitting * page)}, {fitting // pool.groups * pool.block_size} tokens{kept}"),
         ),
-        max_cached if is_limited else None,
+        max_cached,
     )
 
 
 def max_cached_blocks(pool: KVCacheShape) -> int:
     """Return the number of cached blocks on the host from which their memory is used again, before new memory."""
     longest = pool.useful_blocks // pool.max_running_requests
-    return max(longest, min(CACHED_SEQUENCES * longest, CACHED_BYTES // pool.page_bytes))
+    return min(CACHED_SEQUENCES * longest, CACHED_BYTES // pool.page_bytes)
 
 
 def agree_on_sizes(

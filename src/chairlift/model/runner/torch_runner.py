@@ -92,10 +92,8 @@ class TorchRunner:
         check_kv_cache_device(config.kv_cache_dtype, loaded.device)
         use_device(loaded.device)
         loaded_at = clock.now()
-        if loaded.torch_threads is not None:
-            torch.set_num_threads(loaded.torch_threads)  # for this thread, and threads that first use torch later
         if loaded.device.type == "cpu":
-            self._threads = TorchThreadCount(torch.get_num_threads())
+            self._threads = _use_threads(loaded)
             keep_freed_memory()
         kind = _attention_kind(config, loaded)
         backend = loaded.attention() if loaded.attention else make_backend(*kind, deterministic=config.deterministic)
@@ -255,6 +253,7 @@ class TorchRunner:
         """Free the model and its cache."""
         if self._engine is not None:
             self._engine.populator.stop()
+            self._threads.close()
         was_on_cuda = self._engine is not None and self._engine.loaded.device.type == "cuda"
         self._engine = None
         # A reference here would keep the model's memory on the device.
@@ -298,6 +297,13 @@ class TorchRunner:
             )  # fmt: skip
         except (MemoryError, OSError, RuntimeError) as error:
             raise ConfigError(f"cannot allocate {pool.num_blocks} blocks: {error}", option="num_blocks") from error
+
+
+def _use_threads(loaded: LoadedModel) -> TorchThreadCount:
+    """Set torch's threads for this thread, and for threads that first use torch later; returns their number."""
+    if loaded.torch_threads is not None:
+        torch.set_num_threads(loaded.torch_threads)
+    return TorchThreadCount(torch.get_num_threads())
 
 
 def _length_reason(config: RunnerConfig, loaded: LoadedModel, max_model_len: int) -> str:
