@@ -14,7 +14,7 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.engine import engine_loop
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake import NEVER_WRITTEN, FakeRunner
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_stats import StepStats
@@ -30,6 +30,24 @@ def test_a_request_goes_in_and_its_tokens_come_out() -> None:
     assert [len(outputs) for outputs in outputs_by_step] == [1] * 5
     assert [outputs[0].finish_reason for outputs in outputs_by_step] == [None] * 4 + [FinishReason.LENGTH]
     assert harness.loop.is_idle and harness.step() == []
+    harness.check_outputs(no_faults=True)
+
+
+def test_after_a_burst_the_memory_is_returned_and_prompts_that_were_used_last_are_still_cached() -> None:
+    harness = EngineHarness(replace(FAKE, max_cached_blocks=6))
+    harness.submit(*(make_request(f"burst{number}", [number] * 8, 5) for number in range(12)))
+    harness.submit(make_request("last", [*range(20)], 5))
+    harness.drain()
+    pool, runner = harness.scheduler.cache.pool, harness.runner
+    assert pool.num_used > 30
+    written = [bool((runner._memory[:, block] != NEVER_WRITTEN).any()) for block in range(64)]
+    assert sum(written) > 30
+    while harness.loop.trim_cache() is not None:
+        harness.clock.advance(60.0)
+    assert pool.num_used == 6 and (runner._memory[:, 6:] == NEVER_WRITTEN).all()
+    harness.submit(make_request("again", [*range(20)], 5))
+    harness.drain()
+    assert harness.finals["again"].usage is not None and harness.finals["again"].usage.cached_tokens >= 16
     harness.check_outputs(no_faults=True)
 
 

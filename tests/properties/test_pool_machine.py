@@ -64,11 +64,22 @@ class PoolAgainstAModel(RuleBasedStateMachine):
         num_used = self.fresh[0] if self.fresh else TOTAL
         held = [block + 1 for block in range(num_used) if self.references[block]]
         start = min(num_used, max([num_kept, *held])) if self.limit == TOTAL else num_used
-        trimmed = range(start, num_used)
-        assert self.pool.trim(num_kept) == start == self.pool.num_used
-        self.fresh = [*trimmed, *self.fresh]
-        self.free_list = [block for block in self.free_list if block not in trimmed]
-        self.names = {name: block for name, block in self.names.items() if block not in trimmed}
+        if start == num_used:
+            assert self.pool.trim(num_kept) == []
+            return
+        cached = [block for block in self.free_list if block in self.names.values()]
+        num_places = sum(1 for block in range(start) if not self.references[block])
+        evicted = cached[: max(0, len(cached) - num_places)]
+        moves = dict(self.pool.trim(num_kept))
+        assert set(moves) == {block for block in cached if block >= start and block not in evicted}
+        free = {block for block in range(start) if not self.references[block]} - {*cached} | {*evicted}
+        assert set(moves.values()) <= free and len(set(moves.values())) == len(moves)
+        assert self.pool.num_used == start
+        self.names = {name: moves.get(block, block) for name, block in self.names.items() if block not in evicted}
+        kept = [moves.get(block, block) for block in cached if block not in evicted]
+        assert [block for block in self.pool._free_list if block in kept] == kept, "the order of eviction stays"
+        self.free_list = list(self.pool._free_list)
+        self.fresh = [*range(start, num_used), *self.fresh]
 
     @precondition(lambda self: self.names)
     @rule(choice=data())

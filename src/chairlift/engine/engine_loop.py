@@ -81,6 +81,7 @@ class EngineLoop:
         runner.
         """
         self.info = info = self._runner.start()
+        can_release = isinstance(self._runner, ReleasesBlocks)
         self._zero = time.perf_counter()
         self._config = self._config.with_runner_defaults(info.preferred_prefill_tokens, overlap=info.is_asynchronous)
         if self._config.overlap and self._threaded and not info.is_asynchronous:
@@ -98,7 +99,7 @@ class EngineLoop:
         self.scheduler = scheduler or Scheduler(self._config, KVCacheManager(cache), self.limits)
         if self._config.tune_limits:
             self._limit_tuner = LimitTuner(LimitsConfig.of(self._config, self.limits))
-        elif info.max_cached_blocks is not None:
+        elif info.max_cached_blocks is not None and can_release:
             self._cache_trimmer = CacheTrimmer(self.scheduler.cache.pool, info.max_cached_blocks)
         return info
 
@@ -172,8 +173,9 @@ class EngineLoop:
         """
         if (trimmer := self._cache_trimmer) is None or self.scheduler.in_flight_steps:
             return None
-        if (num_kept := trimmer.trim(self._clock.now())) is not None and isinstance(self._runner, ReleasesBlocks):
-            released = self._runner.release_blocks(num_kept)
+        if (moves := trimmer.trim(self._clock.now())) is not None and isinstance(self._runner, ReleasesBlocks):
+            num_kept = self.scheduler.cache.pool.num_used
+            released = self._runner.release_blocks(num_kept, moves)
             log.info("released %d bytes of unused KV blocks, %d blocks are left", released, num_kept)
         return trimmer.seconds_to_trim
 

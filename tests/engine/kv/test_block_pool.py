@@ -92,9 +92,24 @@ def test_a_trimmed_block_is_fresh_again() -> None:
     held, *others = pool.allocate(3)
     pool.publish(others[1], A)
     pool.free(others)
-    assert pool.trim(3) == 3 and pool.lookup(A) == others[1]
-    assert pool.trim(0) == pool.num_used == 1 and pool.lookup(A) is None, "a held block stays"
+    assert pool.trim(3) == [] and pool.num_used == 3
+    assert pool.trim(2) == [(2, 1)] and pool.lookup(A) == 1 and pool.num_used == 2, "its contents move"
+    assert pool.trim(0) == [] and pool.num_used == 1 and pool.lookup(A) is None, "a held block stays"
     assert pool.check([held]) == [] and pool.allocate(3) == [1, 2, 3]
+
+
+def test_the_prompts_that_were_used_last_outlive_a_trim() -> None:
+    pool = BlockPool(9)
+    blocks = pool.allocate(8)
+    for block in blocks:
+        pool.publish(block, (0, bytes([block])))
+    pool.free([7, 0, 5, 1, 6, 2, 4, 3])
+    moves = dict(pool.trim(3))
+    assert [pool.lookup((0, bytes([block]))) is not None for block in range(8)] == [
+        False, False, True, True, True, False, False, False
+    ]  # fmt: skip
+    assert sorted(moves) == [3, 4] and sorted(moves.values()) == [0, 1] and pool.check([]) == []
+    assert [pool.allocate(1) for _ in range(4)] == [[3], [4], [5], [6]], "and none of them is evicted before fresh ones"
 
 
 def test_a_name_stays_with_the_first_block_that_has_it() -> None:

@@ -34,6 +34,14 @@ def test_a_revived_block_leaves_from_the_middle() -> None:
     assert list(free) == [0, 1, 3] and 2 not in free
 
 
+def test_a_block_gives_its_place_to_another_one() -> None:
+    free = filled(5)
+    free.replace(1, 4)
+    assert list(free) == [0, 4, 2, 3]
+    free.replace(2, 4)
+    assert list(free) == [0, 4, 3]
+
+
 def test_an_empty_list_refuses_with_both_numbers() -> None:
     with pytest.raises(OutOfBlocks, match=r"0 of 0"):
         FreeBlockList(0).pop()

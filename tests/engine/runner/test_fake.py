@@ -250,5 +250,7 @@ def test_without_verifying_a_token_hangs_on_prompt_seed_and_position_alone(with_
 def test_released_blocks_lose_their_contents() -> None:
     runner = FakeRunner(FakeConfig(num_blocks=6, block_size=2))
     runner._memory[:] = 5
-    assert runner.release_blocks(4) == 2
-    assert (runner._memory[:, :4] == 5).all() and (runner._memory[:, 4:] != 5).all()
+    runner._memory[:, 5] = 7
+    assert runner.release_blocks(4, [(5, 1)]) == 2
+    assert (runner._memory[:, [0, 2, 3]] == 5).all() and (runner._memory[:, 1] == 7).all()
+    assert (runner._memory[:, 4:] != 5).all()

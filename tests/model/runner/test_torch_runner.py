@@ -357,6 +357,10 @@ def test_released_blocks_change_no_sequence_that_is_outside_of_them(model: Loade
     sequence = driver.add(PROMPT, GREEDY)
     driver.generate(sequence, 4)
     kept = 1 + max(block for table in sequence.tables for block in table)
+    before = [tensor[kept - 1].clone() for kv in runner.kv_cache for tensor in (kv.key, kv.value)]
+    assert runner.release_blocks(kept + 1, [(kept - 1, kept)]) > 2**20
+    moved = [tensor[kept] for kv in runner.kv_cache for tensor in (kv.key, kv.value)]
+    assert all(torch.equal(*each) and each[0].any() for each in zip(before, moved, strict=True))
     assert runner.release_blocks(kept) > 2**20
     driver.generate(sequence, 12)
     assert sequence.outputs == alone(model, PROMPT, GREEDY).outputs

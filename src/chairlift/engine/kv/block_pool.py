@@ -161,18 +161,46 @@ class BlockPool:
         self._evict(block)
         return block
 
-    def trim(self, num_kept: int) -> int:
-        """Make blocks fresh again, from the highest used id down to `num_kept` or to a held block; evict cached ones.
+    def trim(self, num_kept: int) -> list[tuple[BlockId, BlockId]]:
+        """Make the highest used blocks fresh again, down to `num_kept` or to a held block.
 
-        Returns num_used. Does nothing in a pool with a limit.
+        Their cached contents move to free blocks below; where these do not suffice, the oldest ones are evicted first.
+        Returns (from, to) of each block whose contents the runner has to copy. Does nothing in a pool with a limit.
         """
-        start, stop = self.num_used, self._fresh.stop if self._fresh else self.total
-        while start > num_kept and self._limit == self.total and not self._references[start - 1]:
-            start -= 1
-            self._free_list.remove(start)
-            self._evict(start)
-        self._fresh = range(start, stop)
-        return start
+        end = self.num_used
+        start = max(end - self._num_unheld_before(end), num_kept)
+        if self._limit < self.total or start >= end:
+            return []
+        moves = self._move_cached_below(start)
+        for block in range(start, end):
+            self._free_list.remove(block)
+        self._fresh = range(start, self._fresh.stop if self._fresh else self.total)
+        return moves
+
+    def _num_unheld_before(self, end: BlockId) -> int:
+        """Return the number of blocks from the last held one to `end`."""
+        count = 0
+        while count < end and not self._references[end - 1 - count]:
+            count += 1
+        return count
+
+    def _move_cached_below(self, start: BlockId) -> list[tuple[BlockId, BlockId]]:
+        """Give every cached block a free id below `start`; its place in the order of eviction stays."""
+        cached = [block for block in self._free_list if self._keys[block] is not None]
+        num_places = sum(1 for block in range(start) if not self._references[block])
+        for block in cached[: max(0, len(cached) - num_places)]:
+            self._evict(block)
+        free = [block for block in range(start) if not self._references[block] and self._keys[block] is None]
+        moves = []
+        for block in cached:
+            if block >= start and (key := self._keys[block]) is not None:
+                target = free.pop()
+                self._free_list.replace(block, target)
+                self._free_list.discard(block)
+                self._keys[target], self._keys[block] = key, None
+                self._blocks_by_key[key] = target
+                moves.append((block, target))
+        return moves
 
     def add_reference(self, block: BlockId) -> None:
         """Add a reference to a block that lookup() returned."""

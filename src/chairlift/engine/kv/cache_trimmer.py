@@ -4,6 +4,7 @@ A pool keeps as many blocks as sequences held at once in the last two windows, a
 """
 
 from chairlift.engine.kv.block_pool import BlockPool
+from chairlift.engine.kv.free_block_list import BlockId
 
 WINDOW_SECONDS = 60.0
 """Seconds of a window; what was held up to two windows ago will be needed again soon."""
@@ -29,10 +30,11 @@ class CacheTrimmer:
         """Count the blocks that sequences hold; call it in each step, after it was scheduled."""
         self._peak = max(self._peak, self._pool.held)
 
-    def trim(self, now: float) -> int | None:
+    def trim(self, now: float) -> list[tuple[BlockId, BlockId]] | None:
         """Trim the pool at the end of a window; call it between two steps, while none is in flight.
 
-        Returns the number of blocks that keep their memory, the lowest ids; None where nothing changed.
+        Returns (from, to) of blocks to copy before the memory from block num_used on is returned; None where nothing
+        changed.
         """
         pool = self._pool
         self.count_held()
@@ -45,7 +47,8 @@ class CacheTrimmer:
         if not self._is_worth(num_kept):
             return None
         before = pool.num_used
-        return after if (after := pool.trim(num_kept)) < before else None
+        moves = pool.trim(num_kept)
+        return moves if pool.num_used < before else None
 
     def _is_worth(self, num_kept: int) -> bool:
         return self._pool.num_used > (1 + LEAST_SHARE) * num_kept

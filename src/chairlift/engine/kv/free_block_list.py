@@ -84,6 +84,12 @@ class FreeBlockList:
         self._free[block] = False
         self._count -= 1
 
+    def replace(self, block: BlockId, other: BlockId) -> None:
+        """Give the place of a block in the list to another one, which is in the list, too; the block leaves it."""
+        self.remove(other)
+        self._insert(self._previous[block], other)
+        self.remove(block)
+
     def _insert(self, before: BlockId, block: BlockId) -> None:
         assert not self._free[block], f"block {block} is released twice"
         after = self._next[before]

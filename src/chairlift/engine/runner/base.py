@@ -1,7 +1,7 @@
 """Runner: the protocol of what turns a StepPlan into tokens. The engine has no other dependency on tensors."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -104,10 +104,11 @@ class Runner(Protocol):
 class ReleasesBlocks(Protocol):
     """A Runner that can return memory of the KV cache to the system while it runs."""
 
-    def release_blocks(self, num_kept: int) -> int:
+    def release_blocks(self, num_kept: int, moves: Sequence[tuple[int, int]] = ()) -> int:
         """Return the memory of all blocks but the first num_kept; returns bytes, 0 where it is not possible.
 
-        Their contents are lost. No sequence may hold them and no step may be in flight. They can be written again.
+        Their contents are lost, except that `moves`, (from, to), are copied before. No sequence may hold them and no
+        step may be in flight. They can be written again.
         """
         ...
 

@@ -78,7 +78,7 @@ class FakeRunner:
         return RunnerInfo(
             vocab_size=config.vocab_size, max_model_len=config.max_model_len, num_blocks=config.num_blocks,
             block_size=config.block_size, windows=config.windows, model_id=f"fake-{config.seed}",
-            busy_cpus=config.busy_cpus, hidden_size=HIDDEN_SIZE,
+            busy_cpus=config.busy_cpus, hidden_size=HIDDEN_SIZE, max_cached_blocks=config.max_cached_blocks,
         )  # fmt: skip
 
     def stop(self) -> None:
@@ -90,8 +90,10 @@ class FakeRunner:
         assert not self._done, "a warm-up while steps are in flight"
         self.warmups += 1
 
-    def release_blocks(self, num_kept: int) -> int:
+    def release_blocks(self, num_kept: int, moves: Sequence[tuple[int, int]] = ()) -> int:
         """Erase all but the first blocks; returns a byte for each."""
+        for source, target in moves:
+            self._memory[:, target] = self._memory[:, source]
         self._memory[:, num_kept:] = NEVER_WRITTEN
         return self.config.num_blocks - num_kept
 

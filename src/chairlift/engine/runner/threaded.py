@@ -1,7 +1,7 @@
 """ThreadedRunner: a runner around a runner that works in a thread, so that two launches can be in flight."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from chairlift.core.errors import EngineDead
@@ -40,9 +40,9 @@ class ThreadedRunner:
         """Hand the plan to the thread."""
         self._plans.put((self._generation, plan))
 
-    def release_blocks(self, num_kept: int) -> int:
+    def release_blocks(self, num_kept: int, moves: Sequence[tuple[int, int]] = ()) -> int:
         """Release blocks of the inner runner, which is in no step."""
-        return self._inner.release_blocks(num_kept) if isinstance(self._inner, ReleasesBlocks) else 0
+        return self._inner.release_blocks(num_kept, moves) if isinstance(self._inner, ReleasesBlocks) else 0
 
     def device_memory(self) -> tuple[int, int]:
         """Return the memory of the inner runner's device."""

@@ -113,8 +113,8 @@ class RankMain:
                     self._report(Collected(call, digest(result)))
                 case Warmup():
                     runner.warmup()
-                case ReleaseBlocks(num_kept):
-                    runner.release_blocks(num_kept)
+                case ReleaseBlocks(num_kept, moves):
+                    runner.release_blocks(num_kept, moves)
         except Exception as error:
             if communicator.failure is None:
                 self._report(CallFailed(call, communicator.num_calls, repr(error)))

@@ -5,6 +5,7 @@ rank ─► rank 0   Loading, Started or RankStartFailed; then Collected for eac
                  PeersLost at the end of a rank that has lost the others; Progress at all times
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -64,6 +65,7 @@ class ReleaseBlocks(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """ReleasesBlocks.release_blocks."""
 
     num_kept: int
+    moves: Sequence[tuple[int, int]] = ()
 
 
 class Loading(msgspec.Struct, frozen=True, array_like=True, tag=True):

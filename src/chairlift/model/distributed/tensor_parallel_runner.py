@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,10 +121,10 @@ class TensorParallelRunner:
         """Return the memory of the device of rank 0."""
         return self._started().device_memory()
 
-    def release_blocks(self, num_kept: int) -> int:
+    def release_blocks(self, num_kept: int, moves: Sequence[tuple[int, int]] = ()) -> int:
         """Return host memory of every rank's cache to the system; returns bytes of all ranks."""
         inner = self._started()
-        released = self._group.call(ReleaseBlocks(num_kept), lambda: inner.release_blocks(num_kept))
+        released = self._group.call(ReleaseBlocks(num_kept, moves), lambda: inner.release_blocks(num_kept, moves))
         return released * self._config.tensor_parallel_size
 
     def on_failure(self, callback: Callable[[EngineDead], None]) -> None:

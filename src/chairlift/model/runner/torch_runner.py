@@ -7,6 +7,7 @@ NewSequence replaces it.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -177,9 +178,13 @@ class TorchRunner:
             self._results.append(_WaitingStep(plan, step) if waits else engine.sample(step, masks))
         self._threads.end_step()
 
-    def release_blocks(self, num_kept: int) -> int:
+    def release_blocks(self, num_kept: int, moves: Sequence[tuple[int, int]] = ()) -> int:
         """Return the host memory of all but the first blocks to the system; returns bytes, 0 on a device."""
-        return 0 if self._engine is None else self._engine.populator.release(num_kept)
+        if (engine := self._engine) is None:
+            return 0
+        if moves:
+            engine.backend.copy_blocks(engine.kv, torch.tensor(moves, device=engine.loaded.device))
+        return engine.populator.release(num_kept)
 
     def device_memory(self) -> tuple[int, int]:
         """Return the bytes of tensors on the device, and the bytes held for them; zeros on a CPU."""
