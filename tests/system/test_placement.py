@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -63,7 +64,8 @@ def test_the_api_process_avoids_the_cpus_of_the_engine_and_a_new_engine_gets_all
 
 def test_an_engine_on_every_processor_gives_way_but_not_its_messages() -> None:
     own_niceness = os.getpriority(os.PRIO_PROCESS, 0)
-    with fake_server(fake_config(*ALL)) as server, fake_server(fake_config()) as other_server:
+    waits_for_itself = replace(fake_config(*ALL), may_have_low_priority=False)
+    with fake_server(fake_config(*ALL)) as server, fake_server(waits_for_itself) as other_server:
         assert set(allowed_cpus(server.process.pid)) == {frozenset(ALL)}
         pid = server.engine_pid
         assert max(niceness(pid).values()) == min(19, own_niceness + NICENESS) and niceness(pid)[pid] == own_niceness

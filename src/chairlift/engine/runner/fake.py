@@ -78,7 +78,8 @@ class FakeRunner:
         return RunnerInfo(
             vocab_size=config.vocab_size, max_model_len=config.max_model_len, num_blocks=config.num_blocks,
             block_size=config.block_size, windows=config.windows, model_id=f"fake-{config.seed}",
-            busy_cpus=config.busy_cpus, hidden_size=HIDDEN_SIZE, max_cached_blocks=config.max_cached_blocks,
+            busy_cpus=config.busy_cpus, may_have_low_priority=config.may_have_low_priority, hidden_size=HIDDEN_SIZE,
+            max_cached_blocks=config.max_cached_blocks,
         )  # fmt: skip
 
     def stop(self) -> None:

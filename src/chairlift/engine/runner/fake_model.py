@@ -33,7 +33,7 @@ class FakeConfig:
         poison: a step with this input id raises ValueError.
         nan: a row with this input id fails with NonFiniteLogits.
         busy_cpus: CPUs that the runner reports as busy.
-        max_cached_blocks: see RunnerInfo.
+        may_have_low_priority, max_cached_blocks: see RunnerInfo.
         verify: whether to write and read the KV cache. Without it a step costs almost nothing, and a token depends only
             on the prompt, the request's seed and the position.
     """
@@ -49,6 +49,7 @@ class FakeConfig:
     poison: int | None = None
     nan: int | None = None
     busy_cpus: tuple[int, ...] = ()
+    may_have_low_priority: bool = True
     max_cached_blocks: int | None = None
     verify: bool = True
 
