@@ -112,13 +112,23 @@ def test_what_happens_to_answers_and_conversations_is_announced_and_dialogs_are_
     page.page.get_by_label("Rename one").click()
     page.page.get_by_label("Title of the conversation").fill("first")
     page.page.keyboard.press("Enter")
-    page.page.get_by_label("Delete first").click(force=True)
+    page.page.wait_for_function("() => document.activeElement.className === 'conversation'")
+    for key, focused in (("Escape", "article[aria-label^='You'] [aria-label='Edit message']"), ("Enter", ".messages")):
+        page.page.get_by_label("Edit message").first.click(force=True)
+        page.page.keyboard.type(" now")
+        page.page.keyboard.press(key)
+        page.page.wait_for_function("focused => document.activeElement.matches(focused)", arg=focused)
+    page.wait_for_answers(1)
+    page.get("conversation").hover()
+    page.page.get_by_label("Delete first").click()
+    page.get("delete").wait_for()
     check_dialog_names(page)
     page.get("delete").click()
     page.page.wait_for_function("() => window.heard.at(-1).includes('deleted')")
     assert page.page.evaluate("window.heard") == [
         "The answer is being generated.", "The answer is complete: one", "The answer is being generated.",
-        "The answer failed.", "The conversation is now called “first”.", "The conversation “first” was deleted.",
+        "The answer failed.", "The conversation is now called “first”.", "The answer is being generated.",
+        "The answer is complete: one now", "The conversation “first” was deleted.",
     ]  # fmt: skip
     region = page.get("announcer")
     assert (region.get_attribute("role"), region.count()) == ("status", 1)

@@ -145,6 +145,11 @@ def test_the_text_of_a_pdf_is_read_by_a_library_that_is_loaded_then(open_page: O
     )
     assert page.page.locator("h1").inner_text() == "report.pdf", "a conversation without a question has a file's name"
     assert [url for url in urls if "pdfjs-" not in url and "/v1/" not in url and not url.endswith("readyz")] == []
+    attach(page, {"name": "format.md", "mimeType": "text/markdown", "buffer": b"A PDF begins with %PDF-1.4."},
+           {"name": "unnamed", "mimeType": "", "buffer": b"\n" + pdf_of(["In it"])})  # fmt: skip
+    wait_for_files(page, "format.md", "unnamed")
+    page.ask("")
+    assert "begins with %PDF-1.4." in (sent := bodies[1]["messages"][-1]["content"]) and "[Page 1]\nIn it" in sent
     attach(page, as_pdf(pdf_of(["x"])[:-700] + b"\x00" * 10, "cut.pdf"))
     page.page.wait_for_function("() => !document.querySelector('.composer .file-name:disabled')")
 

@@ -158,11 +158,75 @@ def test_a_file_that_is_wrong_is_refused_with_its_reason(open_page: OpenPage, ec
         one({**user, "toolCalls": [{"id": 1}]}): "“toolCalls” must be a list of objects",
         file(presets=[{"id": "p", "name": "", "parameters": {}}]): "Preset 1: the name must be a text.",
         file(presets=[{"id": "p", "name": "n"}]): "Preset 1: the parameters must be an object.",
+        file(presets=[1] * 201): "The file has 201 presets; the limit is 200.",
     }
     *errors, too_large, unreadable = page.page.evaluate(PARSE, list(cases))
     for error, expected in zip(errors, cases.values(), strict=True):
         assert error.startswith("BadFile: ") == bool(expected) and expected in error
     assert too_large == "The file has 201 MB; the limit is 200 MB." and unreadable == "The file could not be read."
+
+
+def test_hostile_ids_and_texts_of_a_file_are_shown_as_text_and_old_rates_without_time_are_not(
+    open_page: OpenPage, echo_server: Server
+) -> None:
+    page = open_page(echo_server)
+    mark = "<img src=x onerror=alert(1)>"
+    file = {"id": mark, "name": f'"><script>{mark}.txt', "size": 3, "text": mark}
+    call = {"id": "constructor", "name": mark, "text": mark}
+    stats = {"ttft": 0.1, "tokens": 40, "isCounted": True, "prompt": 5, "cached": 0}
+    answer = {"role": "assistant", "content": f"text {mark}", "error": {"message": mark, "retryAfter": {}}}
+    messages = [
+        {"id": "__proto__", "role": "user", "content": mark, "files": [file]},
+        {**answer, "id": "toString", "stats": {**stats, "rate": 30_000}, "reasoning": mark, "isStopped": {}},
+        {"id": "constructor", "role": "user", "content": "second"},
+        {**answer, "id": "valueOf", "stats": {**stats, "rate": 13}, "model": mark, "usage": {"prompt_tokens": mark}},
+        {"id": "hasOwnProperty", "role": "user", "content": "third"},
+        {"id": '"]', "role": "assistant", "content": "", "toolCalls": [call, {**call, "name": "second"}],
+         "stats": {**stats, "rate": 1, "seconds": {}}},
+    ]  # fmt: skip
+    text = json.dumps({
+        "format": "chairlift.conversations", "version": 1, "presets": [
+            {"id": "__proto__", "name": mark, "parameters": {"seed": 7, "preset": "other", "top_p": None, mark: 1}}],
+        "conversations": [{"id": "__proto__", "title": mark, "leaf": "constructor", "messages": messages}],
+    })  # fmt: skip
+    text = text.replace('"leaf"', '"__proto__": {"current": true, "isRunning": true}, "leaf"')
+    assert import_text(page, text) == "1 conversation and 1 preset were imported."
+    page.get("search").fill("onerror")
+    page.page.get_by_text("Found in 1 conversation.").wait_for()
+    page.page.locator(".hit").first.click()
+    page.get("user-text").nth(2).wait_for()
+    assert texts(page, "user-text") == [mark, "second", "third"], "no editor is open, and all messages are there"
+    assert ["tokens/s" in each for each in texts(page, "stats")] == [False, True, False]
+    for number in (0, 1):
+        page.page.get_by_test_id("tool-call").nth(number).locator("textarea").fill(f"result {number}")
+    bodies = page.requests_to("/v1/chat/completions")
+    page.page.get_by_role("button", name="Send results").click()
+    page.wait_for_answers(4)
+    assert [each["content"] for each in bodies[0]["messages"][-2:]] == ["result 0", "result 1"]
+    page.page.get_by_role("button", name="Settings", exact=True).click()
+    page.get("preset").select_option("__proto__")
+    assert page.get("preset").evaluate("each => each.selectedOptions[0].text.trim()") == mark, "nothing has changed"
+    assert page.get("seed").input_value() == "7"
+    assert page.page.evaluate("[{}.current, {}.isRunning, document.querySelectorAll('img:not([src^=ui])').length]") == [
+        None, None, 0,
+    ]  # fmt: skip
+
+
+def test_an_import_of_many_conversations_is_one_change_for_other_tabs(open_page: OpenPage, echo_server: Server) -> None:
+    page = open_page(echo_server)
+    other = page.context.new_page()
+    other.goto(f"{echo_server.url}/")
+    other.get_by_test_id("composer").wait_for()
+    other.evaluate("""() => {
+      window.changes = [];
+      window.channel = new BroadcastChannel("chairlift.conversations");
+      window.channel.onmessage = ({ data }) => window.changes.push(data.ids.length);
+    }""")
+    entries = [{"id": f"{n}", "messages": [{"id": "m", "role": "user", "content": f"{n}"}]} for n in range(200)]
+    text = json.dumps({"format": "chairlift.conversations", "version": 1, "conversations": entries})
+    assert import_text(page, text) == "200 conversations and 0 presets were imported."
+    other.wait_for_function("() => document.querySelectorAll('[data-testid=conversation]').length === 200")
+    assert other.evaluate("window.changes") == [200]
 
 
 def test_a_full_storage_stops_an_import_and_loses_nothing(open_page: OpenPage, echo_server: Server) -> None:
@@ -260,13 +324,14 @@ def test_markdown_of_every_kind_of_message_and_files_of_messages(open_page: Open
     ]  # fmt: skip
     markdown, back, is_same = page.page.evaluate(
         """async (nodes) => {
-          const { markdownOf } = await import("/ui/chat/conversation_markdown.js");
+          const { fenced, markdownOf } = await import("/ui/chat/conversation_markdown.js");
           const { fileText, fingerprintOf, parseFile } = await import("/ui/chat/conversation_file.js");
           const entry = { id: "c", title: "A\\nB", updated: 1, parameters: { seed: 3, top_p: 7, other: 1 }, nodes };
           const [back] = parseFile(fileText([entry], [])).conversations;
           const [first, ...others] = nodes;
           const file = { ...first.files[0], text: "other" };
           const changed = [{ ...first, files: [file] }, ...others];
+          fenced("` ".repeat(500_000)); // it raises nothing
           return [markdownOf({ ...entry, messages: nodes }), back,
             [back.nodes, changed].map((each) => fingerprintOf(each) === fingerprintOf(back.nodes))];
         }""",

@@ -95,15 +95,21 @@ def test_edited_messages_and_answers_keep_earlier_versions_across_a_reload_and_i
 def test_a_tab_shows_that_another_one_generates_the_answer(open_page: OpenPage, echo_server: Server) -> None:
     page = open_page(echo_server)
     page.ask("short")
+    page.page.get_by_label("Answer again").click()
+    page.get("versions").wait_for()
+    page.wait_for_answers(1)
     other = page.context.new_page()
     other.goto(f"{echo_server.url}/")
-    other.get_by_text("short").first.wait_for()
+    other.get_by_text("2 / 2").wait_for()
     page.send(LONG * 4)
     other.get_by_text("being generated in another tab").wait_for()
     assert other.get_by_test_id("continue").count() == 0
+    other.get_by_label("Previous version").click()
+    other.get_by_text("1 / 2").wait_for()
     page.get("stop").click()
     other.get_by_test_id("continue").wait_for()
     assert other.get_by_text("being generated in another tab").count() == 0
+    assert texts(page, "conversation") == ["short"], "no copy was made, as the other tab only looked"
 
 
 def test_conversations_of_the_earlier_format_are_read_without_loss(open_page: OpenPage, echo_server: Server) -> None:

@@ -67,24 +67,23 @@ def test_what_an_earlier_page_left_does_not_replace_a_later_change_or_bring_a_de
       const { ConversationStore } = await import("/ui/chat/conversation_store.js");
       const { ConversationWriter } = await import("/ui/chat/conversation_writer.js");
       const store = new ConversationStore();
-      const hung = { save: () => new Promise(() => {}) };
-      const leave = (id, revision, kept, messages) => {
+      const leave = async (id, revision, kept, messages) => {
+        const hung = { save: () => new Promise(() => {}), messages: async () => kept };
         const writer = new ConversationWriter(hung);
-        const conversation = { id, title: id, updated: 1, revision, nodes: kept, messages: kept };
-        writer.adopt(conversation);
+        const conversation = await writer.read({ id, title: id, updated: 1, revision }, false);
         conversation.nodes = messages;
         writer.save(conversation, true);
         writer.flush();
       };
       const keep = (id, revision, seen, messages) => store.save({ id, updated: 1, revision }, messages, seen);
-      const [one, two, three, four] = [1, 2, 3, 4].map((each) => ({ id: each }));
+      const [one, two, three, four] = [1, 2, 3, 4].map((id) => ({ id, parent: [null, 1, 2, 1][id - 1] }));
       await keep("same", "r1", null, [one, two, three]);
-      leave("same", "r1", [one, two, three].slice(0, 2), [one, four]);
+      await leave("same", "r1", [one, two, three].slice(0, 2), [one, four]);
       await keep("changed", "r1", null, [one]);
-      leave("changed", "r1", [one], [one, two]);
+      await leave("changed", "r1", [one], [one, two]);
       await keep("changed", "r2", "r1", [one, three]);
-      leave("deleted", "r1", [one], [one, two]);
-      leave("new", null, [], [one]);
+      await leave("deleted", "r1", [one], [one, two]);
+      await leave("new", null, [], [one]);
       localStorage.setItem("chairlift.unsaved.bad", "{");
       await new ConversationWriter(store).recover();
       const all = await store.list();
@@ -152,3 +151,52 @@ def test_an_edit_survives_an_answer_that_comes_meanwhile_and_moves_it_out_of_sig
     page.get("editor").press("Enter")
     page.page.wait_for_function("() => document.querySelector('.markdown')?.textContent.trim() === 'edited'")
     assert texts(page, "user-text") == ["edited"]
+
+
+def test_a_conversation_that_is_read_late_replaces_neither_another_one_nor_an_answer_that_has_begun(
+    open_page: OpenPage, echo_server: Server
+) -> None:
+    page = open_page(echo_server)
+    assert (
+        page.page.evaluate("""async () => {
+      const { ChatModel } = await import("/ui/chat/chat_model.js");
+      const events = async function* () { await new Promise(() => {}); yield 0; };
+      const model = new ChatModel({ events }, () => "m");
+      for (const id of ["a", "b"]) {
+        await model.store.save({ id, title: id, updated: 1, parameters: {} }, [{ id: "1", role: "user", content: id }],
+          null);
+      }
+      await model.load();
+      const { store } = model;
+      const { messages } = Object.getPrototypeOf(store);
+      store.messages = async (id) => {
+        const stored = await messages.call(store, id);
+        await new Promise((resolve) => setTimeout(resolve, id === "a" ? 100 : 0));
+        return stored;
+      };
+      let late = model.open("a");
+      await model.open("b");
+      await late;
+      const outcomes = [model.current.id === "b"];
+      late = model.open("a");
+      await model.onOtherTab({ id: "b" });
+      await late;
+      outcomes.push(model.current.id === "a");
+      late = model.onOtherTab({ id: "a" });
+      model.send("x", "m");
+      await late;
+      outcomes.push(model.current === model.running.conversation("a"), model.current.messages.length === 3);
+      model.create();
+      model.running.drop("a");
+      model.writer.forget("a");
+      late = model.open("a");
+      model.create();
+      await late;
+      outcomes.push(model.current.messages.length === 0);
+      late = model.open("a");
+      await model.remove("a");
+      await late;
+      return [...outcomes, model.current.id !== "a"];
+    }""")
+        == [True] * 6
+    )

@@ -37,8 +37,16 @@ HOSTILE = (
     r"$\class{dialog}{x}$", r"$\id{app}{x}$", r"$\style{position:fixed}{x}$", r"$\def\a{\a\a}\a$",
     r"$\def\x{xx}" + r"\edef\x{\x\x}" * 40 + r"\x$", r"\[" + "{" * 9000 + r"\]", r"\[" + r"\frac{" * 1600 + r"\]",
     r"$\frac{1$", r"$\unknown$", r"\[" + "x^{" * 2000 + "}" * 2000 + r"\]",
+    r"\[\def\a{" + "x" * 4000 + "}" + r"\a" * 900 + r"\]", r"$\newcommand\a{" + "x" * 200 + "}" + r"\a" * 450 + "$",
+    r"\[\def\a{" + "x" * 250 + "}" + r"\a" * 70 + r"\]", r"\[" + r"\boxed{" * 300 + "x" + "}" * 300 + r"\]",
 )  # fmt: skip
-"""Formulas that stay text: commands that are not trusted, endless macros, too deep, and invalid ones."""
+"""Formulas that stay text: commands that are not trusted, endless or long macros, too deep, and invalid ones."""
+
+LARGE = (
+    r"\[\newcommand{\R}{\mathbb{R}}" + r"\R + x_{1}^{2} + \cdots " * 30 + r"\]", r"\[" + "x" * 9900 + r"\]",
+    r"\[" + r"\sqrt{1 + " * 50 + "x" + "}" * 50 + r"\]", r"\[" + r"\frac{1}{1 + " * 50 + "x" + "}" * 50 + r"\]",
+)  # fmt: skip
+"""Formulas within the limits of their length, depth and macros."""
 
 MARKED = """async (texts) => {
   const { blocksOf, fragmentOf } = await import(new URL("ui/lib/markdown.js", document.baseURI).href);
@@ -91,6 +99,7 @@ def test_no_formula_runs_loads_or_hangs_anything(open_page: OpenPage, echo_serve
     shown = page.page.evaluate(MARKED, list(HOSTILE))
     assert shown == [[text] for text in HOSTILE]
     assert page.page.evaluate("window.hit") is None
+    assert all(text != LARGE[n] for n, (text,) in enumerate(page.page.evaluate(MARKED, list(LARGE)))), "they are drawn"
 
 
 def test_a_server_without_the_library_shows_the_source_and_the_next_formula_tries_again(

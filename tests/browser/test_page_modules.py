@@ -26,6 +26,21 @@ def test_text_that_is_nested_too_deeply_is_shown_as_plain_text(run: Callable[[st
     assert text.startswith("> > >") and text.endswith("x")
 
 
+def test_what_is_unfolded_stays_so_while_the_text_grows(run: Callable[[str], Any]) -> None:
+    assert run("""const { html, render } = await load("lib/html.js");
+        const { MarkdownText } = await load("chat/markdown_text.js");
+        const frame = document.createElement("div");
+        const part = "<details><summary>A</summary>\\n\\nx\\n\\n</details>\\n";
+        const draw = (text, isRunning = true) => {
+          render(html`<${MarkdownText} text=${text} isRunning=${isRunning} />`, frame);
+          return [...frame.querySelectorAll("details")].map((each) => each.open);
+        };
+        const states = [draw("<details><summary>O</summary>\\n\\n" + part)];
+        for (const each of frame.querySelectorAll("details")) each.open = true;
+        const text = "<details><summary>O</summary>\\n\\n" + part + "more" + part;
+        return [...states, draw(text), draw(text, false)]""") == [[False] * 2, [True, True, False], [True, True, False]]
+
+
 def test_a_part_that_cannot_be_shown_leaves_the_others(run: Callable[[str], Any]) -> None:
     shown = run("""const { html, render } = await load("lib/html.js");
         const { Boundary } = await load("lib/boundary.js");

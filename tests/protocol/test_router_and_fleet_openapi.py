@@ -90,6 +90,14 @@ def test_the_document_has_these_operations_and_statuses() -> None:
     assert found == STATUSES
 
 
+def test_of_the_administration_only_live_data_can_do_without_a_key() -> None:
+    needs_no_key = {
+        path for path, methods in DOCUMENT["paths"].items() for operation in methods.values()
+        if path.startswith("/admin/") and {} in operation["security"]
+    }  # fmt: skip
+    assert needs_no_key == {"/admin/live", "/admin/replicas/live"}
+
+
 def test_every_route_of_the_router_is_in_it_and_no_other() -> None:
     async def routes() -> set[tuple[str, str]]:
         async def drain() -> None: ...

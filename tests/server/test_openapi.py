@@ -58,7 +58,9 @@ def test_every_operation_is_one_of_openapi() -> None:
     assert OPERATIONS
     for path, method, operation in OPERATIONS:
         assert path.startswith("/") and method in METHODS
-        assert set(operation) <= {"summary", "operationId", "parameters", "requestBody", "responses", "security"}
+        assert set(operation) <= {
+            "summary", "description", "operationId", "parameters", "requestBody", "responses", "security",
+        }  # fmt: skip
         assert operation["summary"].strip()
         assert ("requestBody" in operation) <= (method == "post")
         for status, response in operation["responses"].items():
@@ -88,9 +90,12 @@ def test_every_link_leads_to_an_operation() -> None:
         assert set(link.get("parameters", {})) == present
 
 
-def test_only_the_administration_cannot_do_without_a_key() -> None:
+def test_only_the_administration_cannot_do_without_a_key_and_live_data_can_on_a_loopback_address() -> None:
+    admin = {path: operation for path, _, operation in OPERATIONS if path.startswith("/admin/")}
     guarded_paths = {path for path, _, operation in OPERATIONS if operation.get("security") == [{"key": []}]}
-    assert guarded_paths == {path for path, _, _ in OPERATIONS if path.startswith("/admin/")}
+    assert guarded_paths == admin.keys() - {"/admin/live"}
+    assert admin["/admin/live"]["security"] == [{"key": []}, {}]
+    assert "loopback address" in admin["/admin/live"]["description"]
 
 
 def test_a_server_names_its_models() -> None:

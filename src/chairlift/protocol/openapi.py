@@ -74,6 +74,13 @@ EVENTS: Schema = {"text/event-stream": {"schema": {"type": ["string", "object"]}
 ADMIN: Schema = {"security": [{"key": []}]}
 """What an operation for administrators has in addition."""
 
+LIVE: Schema = {
+    "security": [{"key": []}, {}],
+    "description": "Needs an admin key. A server without keys and tokens that listens on a loopback address sends it "
+    "without one, to its own page and to programs at localhost.",
+}
+"""What an operation with live data has in addition."""
+
 
 def make_document(
     operations: Iterable[tuple[str, str, Schema]], description: str, names: Sequence[str] = ()
@@ -133,7 +140,7 @@ def pooling_operations(names: Sequence[str], **options: Any) -> Iterable[tuple[s
 def live_operation(summary: str, error_statuses: str) -> tuple[str, str, Schema]:
     """Return the path, method and operation of a stream of live data."""
     operation = make_operation(summary, kind="text/event-stream", error_statuses=error_statuses)
-    return "/admin/live", "get", operation | ADMIN
+    return "/admin/live", "get", operation | LIVE
 
 
 def make_operation(

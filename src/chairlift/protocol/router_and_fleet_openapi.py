@@ -8,6 +8,7 @@ from chairlift.protocol.openapi import (
     ADMIN,
     CONNECTIONS,
     EVENTS,
+    LIVE,
     PROMPT_OR_MESSAGES,
     TIMEOUT,
     Schema,
@@ -113,7 +114,7 @@ def _own_operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
     yield "/admin/replicas/live", "get", make_operation(
         "GET /admin/live of one replica", kind="text/event-stream", parameters=[_OF_REPLICA],
         error_statuses="400 404 429 502",
-    ) | ADMIN  # fmt: skip
+    ) | LIVE  # fmt: skip
     yield live_operation("Events of replicas, requests and scaling decisions, without end", f"{HIDDEN} 429")
 
 

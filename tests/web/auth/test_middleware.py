@@ -168,6 +168,9 @@ def test_a_local_path_needs_no_key_where_there_is_none_and_is_for_this_machine_a
         [host, (b"sec-fetch-site", b"cross-site")], [host, (b"sec-fetch-site", b"same-site")],
         [host, (b"origin", b"http://localhost:8000")], [(b"host", b"rebound.example")], [(b"host", b"10.0.0.1")], [],
         [host, (b"x-forwarded-for", b"10.0.0.1")], [host, (b"forwarded", b"for=10.0.0.1")], [host, (b"via", b"1.1 a")],
+        [host, (b"x-forwarded-proto", b"https")], [host, (b"cf-connecting-ip", b"10.0.0.1")],
+        [host, (b"host", b"rebound.example")], [(b"host", b"0.0.0.0")], [(b"host", b"localhost.example")],
+        [(b"host", b"[::ffff:10.0.0.1]:80")], [(b"host", b"127.0.0.1@rebound.example")], [host, (b"origin", b"null")],
     ]  # fmt: skip
     for headers in foreign:
         with pytest.raises(Forbidden, match=r"at localhost without a proxy; for others set CHAIRLIFT_ADMIN_KEY$"):

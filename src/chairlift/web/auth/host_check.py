@@ -15,8 +15,10 @@ from chairlift.web.body import Scope, all_headers, header
 LOCAL_NAMES = frozenset({"localhost", "host.docker.internal", "host.containers.internal"})
 """Names that mean this machine, the last two inside its containers. No public DNS server has them."""
 
-PROXY_HEADERS = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
-"""Headers of which a proxy adds at least one, if it says that it passes a request on."""
+PROXY_HEADERS = (
+    b"forwarded", b"x-forwarded-", b"x-real-ip", b"via", b"cf-connecting-ip", b"x-original-", b"x-client-ip",
+)  # fmt: skip
+"""What the name of a header begins with that a proxy adds, if it says that it passes a request on."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 MAX_SHOWN_CHARS = 100
@@ -102,10 +104,11 @@ class HostCheck:
         It is stricter than the other checks: --allowed-host and --cors-origin change nothing, and a proxy that says so
         may have its clients on other machines.
         """
-        host = (header(scope, b"host") or b"").decode("latin-1")
+        hosts = [value.decode("latin-1") for value in all_headers(scope, b"host")]
+        is_local = bool(hosts) and all(map(_is_loopback, hosts))
         is_own = header(scope, b"sec-fetch-site") in (None, b"same-origin", b"none")
-        is_passed_on = any(all_headers(scope, name) for name in PROXY_HEADERS)
-        if all_headers(scope, b"origin") or not is_own or is_passed_on or not _is_loopback(host):
+        is_passed_on = any(name.startswith(PROXY_HEADERS) for name, _ in scope["headers"])
+        if all_headers(scope, b"origin") or not is_own or is_passed_on or not is_local:
             raise Forbidden(
                 "without an admin key this route is for the server's own page and for programs, both at localhost "
                 "without a proxy; for others set CHAIRLIFT_ADMIN_KEY"

@@ -6,7 +6,8 @@ export const MAX_FILES = 10; // of one message
 const MAX_TEXT_BYTES = 1_000_000; // of one file
 const MAX_TOTAL_BYTES = 3_000_000; // of the texts of a message; a server takes bodies of 4 MB
 const MAX_PDF_BYTES = 50_000_000;
-const PDF_HEAD_BYTES = 1024; // within which a PDF says that it is one
+const PDF_HEAD_BYTES = 1024;
+const PDF_HEAD = /^[^!-~]*%PDF-/; // a file that is not called a PDF is one if no other text comes first
 const PDF_REASONS = {
   password: "is protected by a password. Save it without one, and attach that",
   invalid: "is broken, or it is no PDF",
@@ -40,7 +41,7 @@ function checkSize({ name, size }, most, kind) {
 }
 
 function isPdfData(data) {
-  return new TextDecoder("latin1").decode(data.subarray(0, PDF_HEAD_BYTES)).includes("%PDF-");
+  return PDF_HEAD.test(new TextDecoder("latin1").decode(data.subarray(0, PDF_HEAD_BYTES)));
 }
 
 function plainText(name, data) {

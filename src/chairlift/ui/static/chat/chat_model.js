@@ -7,10 +7,9 @@ import { ConversationSearch } from "./conversation_search.js";
 import { ConversationStore } from "./conversation_store.js";
 import { MAX_TITLE_CHARS } from "./conversation_title.js";
 import { ConversationWriter, metaOf } from "./conversation_writer.js";
-import { keepParameters, keptParameters } from "./kept_parameters.js";
-import { inOtherTab, newestLeaf, showPath, treeOf, withoutRun } from "./message_tree.js";
+import { newestLeaf, showPath } from "./message_tree.js";
 import { OtherTabs } from "./other_tabs.js";
-import { firstError } from "./parameter_fields.js";
+import { firstError, keepParameters, keptParameters } from "./parameter_fields.js";
 import { Presets } from "./presets.js";
 
 const CURRENT = "chairlift.conversation";
@@ -26,6 +25,7 @@ export class ChatModel {
     this.presets = new Presets();
     this.conversations = []; // as the list shows them
     this.current = null; // {id, title, parameters, nodes, leaf, messages, ...}; messages are replaced, never changed
+    this.opening = null; // id of the conversation that is being read; no longer where another one is opened meanwhile
     this.running = new AnswerRuns(api, {
       firstModel, onSave: (conversation) => this.save(conversation),
       onChange: (conversation) => { if (conversation === this.current) this.changed(); },
@@ -81,6 +81,7 @@ export class ChatModel {
 
   /** Open a new conversation; it joins the list with its first message. */
   create() {
+    this.opening = null;
     this.current = {
       id: newId(), title: "", updated: Date.now(), nodes: [], leaf: null, messages: [], revision: null,
       parameters: keptParameters(),
@@ -96,23 +97,23 @@ export class ChatModel {
 
   /** Open a conversation; `isInOtherTab` says that another tab generates an answer of it. */
   async open(id, isInOtherTab = false) {
-    const held = this.held(id);
-    if (held) this.current = held;
-    else {
+    let opened = this.held(id);
+    if (!opened) {
       const found = this.conversations.find((each) => each.id === id);
       if (!found) return;
-      let messages;
+      this.opening = id;
       try {
-        messages = await this.store.messages(id);
+        opened = await this.writer.read(found, isInOtherTab);
       } catch {
         this.say("This conversation could not be read.");
         if (!this.current) this.create();
         return;
       }
-      this.current = { revision: null, ...found };
-      showPath(this.current, treeOf(messages.map(isInOtherTab ? inOtherTab : withoutRun)), found.leaf);
-      this.writer.adopt(this.current);
+      if (this.opening !== id) return;
+      opened = this.held(id) ?? opened; // an answer may have begun meanwhile
     }
+    this.opening = null;
+    this.current = opened;
     keepText(CURRENT, id);
     this.changed();
   }
@@ -146,6 +147,7 @@ export class ChatModel {
   }
 
   takeOff(id) {
+    if (this.opening === id) this.opening = null;
     this.running.drop(id);
     this.writer.forget(id);
     this.conversations = this.conversations.filter((each) => each.id !== id);
@@ -194,7 +196,7 @@ export class ChatModel {
     return this.maySend() && this.running.goOn(this.current, model);
   }
 
-  /** Send results of the tool calls of the last answer: {id of the call: text}. */
+  /** Send results of the tool calls of the last answer: [id of the call, text] of each. */
   sendResults(results, model) {
     if (!this.maySend()) return false;
     addResults(this.current, results);
@@ -204,8 +206,10 @@ export class ChatModel {
   /** Show the version of a message with this id, and the newest messages behind it. */
   showVersion(id) {
     if (this.isRunning) return;
-    showPath(this.current, this.current.nodes, newestLeaf(this.current.nodes, id));
-    this.save(this.current, false);
+    const { nodes } = this.current;
+    showPath(this.current, nodes, newestLeaf(nodes, id));
+    // While another tab generates an answer, it alone keeps the conversation; a change here would make that a copy.
+    if (!nodes.some(({ isInOtherTab }) => isInOtherTab)) this.save(this.current, false);
     this.changed();
   }
 
@@ -239,10 +243,11 @@ export class ChatModel {
     }
   }
 
-  /** Take a conversation into the list that was put into the storage, as the list shows it. */
-  adopt(meta) {
-    this.conversations = [...this.conversations, meta].sort((one, other) => other.updated - one.updated);
-    this.tabs.tell({ id: meta.id });
+  /** Take conversations into the list, as it shows them, that were put into the storage. */
+  adopt(metas) {
+    this.conversations = [...this.conversations, ...metas].sort((one, other) => other.updated - one.updated);
+    this.tabs.tell({ ids: metas.map(({ id }) => id) });
+    this.changed();
   }
 
   say(notice) {
@@ -258,19 +263,19 @@ export class ChatModel {
     this.running.changeId(id, conversation.id);
     if (conversation === this.current) keepText(CURRENT, conversation.id);
     this.notice = "Another tab changed this conversation; what you see here is kept as a copy.";
-    await this.readList(id);
+    await this.readList([id]);
     await this.save(conversation);
     this.changed();
   }
 
-  async onOtherTab({ id, isRemoved, isRunning }) {
+  async onOtherTab({ id, ids = [id], isRemoved, isRunning }) {
     if (!this.isLoaded) return;
     if (isRemoved) return this.drop(id);
-    await this.readList(id);
+    await this.readList(ids);
     const title = this.conversations.find((each) => each.id === id)?.title;
     const running = this.running.conversation(id);
     if (running && title) running.title = title;
-    if (!running && this.current?.id === id) await this.open(id, isRunning);
+    if (!running && this.current?.id === id && [null, id].includes(this.opening)) await this.open(id, isRunning);
     this.changed();
   }
 
@@ -284,11 +289,12 @@ export class ChatModel {
     this.changed();
   }
 
-  /** Read what the list shows of one conversation again. */
-  async readList(id) {
+  /** Read what the list shows of the conversations with these ids again. */
+  async readList(ids) {
+    const changed = new Set(ids);
     try {
-      const stored = (await this.store.list()).filter((each) => each.id === id);
-      const others = this.conversations.filter((each) => each.id !== id);
+      const stored = (await this.store.list()).filter(({ id }) => changed.has(id));
+      const others = this.conversations.filter(({ id }) => !changed.has(id));
       this.conversations = [...stored, ...others].sort((one, other) => other.updated - one.updated);
     } catch {
       this.say("The kept conversations could not be read.");

@@ -1,8 +1,8 @@
 // Continuation: which answers that were cut can go on where they ended, and what a continuation adds up to.
-import { generate, requestBody } from "./generation.js";
+import { generate, rateOf, requestBody, secondsOf } from "./generation.js";
 
 /** Return whether an answer was cut: stopped, at the token limit, or broken off by a failure. */
-export function isCut(message) {
+function isCut(message) {
   const { isRunning, isInOtherTab, isStopped, finish, error } = message;
   return !isRunning && !isInOtherTab && Boolean(isStopped || finish === "length" || error);
 }
@@ -45,15 +45,11 @@ export async function continueAnswer(api, asked, parameters, original, answer, s
 /** Return the times and counts of an answer that came in two parts; the prompt is that of the first one. */
 export function sumOf(first, second) {
   if (!first || !second) return first ?? second;
-  const timed = [first, second].filter(({ rate }) => rate);
+  const timed = [first, second].filter(rateOf);
   const seconds = timed.reduce((sum, part) => sum + secondsOf(part), 0);
   return {
     ttft: first.ttft, tokens: first.tokens + second.tokens, isCounted: first.isCounted && second.isCounted,
     prompt: first.prompt, cached: first.cached, seconds,
     rate: seconds > 0 ? timed.reduce((sum, part) => sum + part.rate * secondsOf(part), 0) / seconds : null,
   };
-}
-
-function secondsOf({ seconds, tokens, rate }) {
-  return seconds ?? (tokens - 1) / rate; // answers of earlier versions of the page have no seconds
 }

@@ -24,9 +24,9 @@ export function goBefore(conversation, index) {
   showPath(conversation, withoutEmpty(conversation.nodes, earlier), asked);
 }
 
-/** Add results of the tool calls of the last answer: {id of the call: text}. */
+/** Add results of the tool calls of the last answer: [id of the call, text] of each, in their order. */
 export function addResults(conversation, results) {
-  const added = Object.entries(results).map(([toolCallId, content]) => ({
+  const added = results.map(([toolCallId, content]) => ({
     id: newId(), role: "tool", toolCallId, content,
   }));
   append(conversation, conversation.leaf, added);

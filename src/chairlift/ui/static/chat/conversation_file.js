@@ -3,18 +3,19 @@
 // {format, version, exported, conversations: [{id, title, updated, leaf, parameters, messages}], presets}. A message
 // has its id and that of its parent; all versions are there. Fields that are not known here are left out on import.
 import { MAX_TITLE_CHARS } from "./conversation_title.js";
-import { withoutRun } from "./message_tree.js";
+import { newestLeaf, withoutRun } from "./message_tree.js";
 import { rightParameters } from "./parameter_fields.js";
+import { MAX_PRESETS, presetParameters } from "./presets.js";
 
-export const FORMAT = "chairlift.conversations";
-export const VERSION = 1;
+const FORMAT = "chairlift.conversations";
+const VERSION = 1;
 export const MAX_FILE_BYTES = 200_000_000;
 const MAX_CONVERSATIONS = 20_000;
 const MAX_ID_CHARS = 200;
 const ROLES = ["user", "assistant", "tool"];
 const MESSAGE_FIELDS = [
   "id", "parent", "role", "content", "files", "reasoning", "toolCalls", "toolCallId", "model", "finish", "isStopped",
-  "isJson", "error", "usage", "stats", "startedAt",
+  "isJson", "error", "usage", "stats",
 ];
 
 /** A file that cannot be imported; the message says what is wrong. */
@@ -65,8 +66,10 @@ export function parseFile(text) {
   const { conversations = [], presets = [] } = value;
   if (!Array.isArray(conversations)) throw new BadFile("The file's conversations are no list.");
   if (!Array.isArray(presets)) throw new BadFile("The file's presets are no list.");
-  if (conversations.length > MAX_CONVERSATIONS) {
-    throw new BadFile(`The file has ${conversations.length} conversations; the limit is ${MAX_CONVERSATIONS}.`);
+  for (const [count, noun, limit] of [
+    [conversations.length, "conversations", MAX_CONVERSATIONS], [presets.length, "presets", MAX_PRESETS],
+  ]) {
+    if (count > limit) throw new BadFile(`The file has ${count} ${noun}; the limit is ${limit}.`);
   }
   return {
     conversations: conversations.map((each, index) => conversationOf(each, `Conversation ${index + 1}`)),
@@ -90,7 +93,7 @@ function conversationOf(value, place) {
   });
   if (leaf !== null && !ids.has(leaf)) throw new BadFile(`${place}: no message has the id of its leaf.`);
   return {
-    id, title: title.slice(0, MAX_TITLE_CHARS), updated, leaf: leaf ?? nodes.at(-1).id,
+    id, title: title.slice(0, MAX_TITLE_CHARS), updated, leaf: newestLeaf(nodes, leaf ?? nodes.at(-1).id),
     parameters: rightParameters(parameters), nodes,
   };
 }
@@ -126,7 +129,7 @@ function presetOf(value, place) {
   checkId(id, place);
   if (typeof name !== "string" || !name.trim()) throw new BadFile(`${place}: the name must be a text.`);
   if (!isObject(parameters)) throw new BadFile(`${place}: the parameters must be an object.`);
-  return { id, name: name.trim().slice(0, MAX_TITLE_CHARS), parameters: rightParameters(parameters) };
+  return { id, name: name.trim().slice(0, MAX_TITLE_CHARS), parameters: presetParameters(parameters) };
 }
 
 function checkId(id, place) {
@@ -169,5 +172,5 @@ function isUsage(usage) {
 function isStats(stats) {
   const isNumberOrNull = (name) => stats[name] === null || Number.isFinite(stats[name]);
   return isObject(stats) && Number.isFinite(stats.tokens) && Number.isFinite(stats.ttft) &&
-    ["prompt", "cached", "rate"].every(isNumberOrNull);
+    Number.isFinite(stats.seconds ?? 0) && ["prompt", "cached", "rate"].every(isNumberOrNull);
 }

@@ -1,5 +1,5 @@
 // ConversationList: the conversations by day, with buttons to rename and delete each, or what a search has found.
-import { useModal } from "../lib/dialog.js";
+import { focusIfLost, useModal } from "../lib/dialog.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { Icon, IconButton } from "../shell/icons.js";
 import { moveFocus, SearchResults, useSearch } from "./search_results.js";
@@ -92,7 +92,11 @@ function Groups({ model, onOpen }) {
 function RenameForm({ title, onDone }) {
   const field = useRef();
   const isDone = useRef(false); // the field also loses the focus when it is removed
-  useEffect(() => field.current.select(), []);
+  useEffect(() => {
+    field.current.select();
+    const item = field.current.closest("li");
+    return () => focusIfLost(() => item.querySelector(".conversation"));
+  }, []);
   const end = (text) => {
     if (isDone.current) return;
     isDone.current = true;

@@ -27,7 +27,7 @@ function quoted(text) {
 
 /** Return a text as a code block, whose fence is longer than any in the text. */
 export function fenced(text, language = "") {
-  const longest = Math.max(2, ...(text.match(/`+/g) ?? []).map((ticks) => ticks.length));
+  const longest = (text.match(/`+/g) ?? []).reduce((most, ticks) => Math.max(most, ticks.length), 2);
   const fence = "`".repeat(longest + 1);
   return `${fence}${language}\n${text.trimEnd()}\n${fence}`;
 }

@@ -55,15 +55,16 @@ export async function importFile(model, file) {
 }
 
 async function addConversations(model, conversations, known) {
-  const outcome = { count: 0, equal: 0, error: "" };
+  const outcome = { equal: 0, error: "" };
+  const ids = new Set(model.conversations.map(({ id }) => id));
+  const kept = [];
   for (const { nodes, ...meta } of conversations) {
     const fingerprint = fingerprintOf(nodes);
     if (known.has(fingerprint)) {
       outcome.equal += 1;
       continue;
     }
-    const isTaken = model.conversations.some(({ id }) => id === meta.id);
-    const added = { ...meta, id: isTaken ? newId() : meta.id, count: nodes.length, revision: newId() };
+    const added = { ...meta, id: ids.has(meta.id) ? newId() : meta.id, revision: newId() };
     try {
       if ((await model.store.save(added, nodes, null)) !== "kept") throw new Error("another tab has this id");
     } catch (error) {
@@ -73,11 +74,11 @@ async function addConversations(model, conversations, known) {
       break;
     }
     known.add(fingerprint);
-    outcome.count += 1;
-    model.adopt(added);
+    ids.add(added.id);
+    kept.push(added);
   }
-  model.changed();
-  return outcome;
+  model.adopt(kept);
+  return { ...outcome, count: kept.length };
 }
 
 /** Return conversations as the list has them with their nodes; those that are not kept yet as they are now. */

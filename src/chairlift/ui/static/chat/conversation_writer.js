@@ -3,6 +3,7 @@
 // a deletion likewise.
 import { newId } from "../lib/ids.js";
 import { keepText, keptNames, keptText } from "../lib/kept.js";
+import { inOtherTab, showPath, treeOf, withoutRun } from "./message_tree.js";
 
 const UNSAVED = "chairlift.unsaved.";
 
@@ -13,9 +14,16 @@ export class ConversationWriter {
     this.kept = new WeakMap(); // conversation -> its nodes in the store
   }
 
-  /** Say that a conversation was read from the store and has not changed since. */
-  adopt(conversation) {
+  /**
+   * Return a conversation, as the list has it, with its messages from the store; `isInOtherTab` says that another tab
+   * generates an answer of it. Raises what ConversationStore.messages raises.
+   */
+  async read(meta, isInOtherTab) {
+    const messages = await this.store.messages(meta.id);
+    const conversation = { revision: null, ...meta };
+    showPath(conversation, treeOf(messages.map(isInOtherTab ? inOtherTab : withoutRun)), meta.leaf);
     this.kept.set(conversation, conversation.nodes);
+    return conversation;
   }
 
   /** Return a conversation that is not kept yet, or undefined. */
@@ -126,8 +134,8 @@ function isNewer({ revisions }, stored) {
 }
 
 /** Return what the list shows of a conversation. */
-export function metaOf({ messages, nodes: _, ...meta }) {
-  return { ...meta, count: messages.length };
+export function metaOf({ messages: _messages, nodes: _nodes, ...meta }) {
+  return meta;
 }
 
 function parsed(text) {

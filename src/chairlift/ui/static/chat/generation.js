@@ -40,7 +40,7 @@ function requestMessages(messages, system) {
 export function emptyAnswer(model) {
   return {
     id: newId(), role: "assistant", model, content: "", reasoning: "",
-    toolCalls: [], isRunning: true, startedAt: Date.now(),
+    toolCalls: [], isRunning: true,
   };
 }
 
@@ -114,4 +114,14 @@ function statsOf({ usage, first, last, sent, chunks }) {
     prompt: usage?.prompt_tokens ?? null, cached: usage?.prompt_tokens_details?.cached_tokens ?? null,
     rate: isLongEnough ? (tokens * (1 - 1 / chunks)) / seconds : null, // the first chunk began the time
   };
+}
+
+/** Return the seconds of an answer's tokens; answers of earlier versions of the page do not have them. */
+export function secondsOf({ seconds, tokens, rate }) {
+  return seconds ?? (tokens - 1) / rate;
+}
+
+/** Return tokens a second of kept times, null where they came too fast to say it, as earlier versions kept it. */
+export function rateOf(stats) {
+  return stats.rate && secondsOf(stats) >= MIN_RATE_SECONDS ? stats.rate : null;
 }

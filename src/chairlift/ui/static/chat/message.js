@@ -1,5 +1,6 @@
 // Message: one message of a conversation, with its buttons, reasoning, tool calls, failure and times.
 import { Boundary } from "../lib/boundary.js";
+import { focusIfLost } from "../lib/dialog.js";
 import { html, memo, useEffect, useRef, useState } from "../lib/html.js";
 import { isSubmit } from "../lib/keyboard.js";
 import { copyText } from "../lib/markdown.js";
@@ -7,9 +8,9 @@ import { Icon, IconButton } from "../shell/icons.js";
 import { continuationOf } from "./continuation.js";
 import { fenced } from "./conversation_markdown.js";
 import { FileChips } from "./file_chips.js";
+import { rateOf } from "./generation.js";
 import { MarkdownText } from "./markdown_text.js";
 import { ToolCalls } from "./tool_calls.js";
-import { VersionSwitch } from "./version_switch.js";
 
 /**
  * `actions` has setEdit(id, text), which opens the editor, or closes it with null, edit(id, text, files),
@@ -54,7 +55,12 @@ function Editor({ message, text, actions, isBusy }) {
   const [files, setFiles] = useState(message.files ?? []);
   const canSend = (text.trim() !== "" || files.length > 0) && !isBusy;
   const close = () => actions.setEdit(id, null);
-  useEffect(() => field.current.focus(), []);
+  useEffect(() => {
+    field.current.focus();
+    const article = field.current.closest("article");
+    return () => focusIfLost(() => (article.isConnected ? article.querySelector("[aria-label='Edit message']")
+      : document.querySelector(".messages")));
+  }, []);
   const submit = (event) => {
     event.preventDefault();
     if (canSend) actions.edit(id, text, files);
@@ -147,7 +153,8 @@ function Stats({ message }) {
   else if (message.finish === "length") notes.push("ended at the token limit");
   if (stats) {
     notes.push(`${stats.isCounted ? "" : "about "}${stats.tokens} token${stats.tokens === 1 ? "" : "s"}`);
-    if (stats.rate) notes.push(`${stats.rate.toFixed(stats.rate < 10 ? 1 : 0)} tokens/s`);
+    const rate = rateOf(stats);
+    if (rate) notes.push(`${rate.toFixed(rate < 10 ? 1 : 0)} tokens/s`);
     notes.push(`first token ${formatSeconds(stats.ttft)}`);
     if (stats.prompt !== null) notes.push(`${stats.prompt} prompt${stats.cached ? ` (${stats.cached} cached)` : ""}`);
   }
@@ -166,4 +173,20 @@ function CopyButton({ text }) {
   };
   return html`<${IconButton} icon=${isCopied ? "check" : "copy"} label=${isCopied ? "Copied" : "Copy message"}
     onClick=${copy} />`;
+}
+
+/**
+ * "2 / 3" at a message that has several versions, with buttons to the one before and the one behind. `versions` is
+ * {position, count, previous, next} of message_tree.js, or undefined for a message with one version.
+ */
+function VersionSwitch({ versions, isBusy, onShow }) {
+  if (!versions) return null;
+  const { position, count, previous, next } = versions;
+  return html`<div class="version-switch" role="group" aria-label="Versions of this message" data-testid="versions">
+    <${IconButton} icon="previous" label="Previous version" disabled=${isBusy || previous === null}
+      onClick=${() => onShow(previous, "Previous version")} />
+    <span aria-label="Version ${position} of ${count}" role="img">${position} / ${count}</span>
+    <${IconButton} icon="next" label="Next version" disabled=${isBusy || next === null}
+      onClick=${() => onShow(next, "Next version")} />
+  </div>`;
 }

@@ -2,7 +2,10 @@
 const NAME = "chairlift.conversations";
 
 export class OtherTabs {
-  /** `onChange` gets {id, isRemoved, isRunning} of a conversation that another tab has changed. */
+  /**
+   * `onChange` gets {id, isRemoved, isRunning} of a conversation that another tab has changed, or {ids} of those that
+   * it has imported.
+   */
   constructor(onChange) {
     this.channel = typeof BroadcastChannel === "undefined" ? null : new BroadcastChannel(NAME);
     if (this.channel) this.channel.onmessage = ({ data }) => onChange(data);

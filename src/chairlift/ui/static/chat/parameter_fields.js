@@ -1,26 +1,30 @@
 // Parameter fields: the settings of a conversation, what is wrong with a value, and the fields of a request that they
-// become. An empty value leaves the choice to the server and is not sent.
+// become. An empty value leaves the choice to the server and is not sent. New conversations begin with those that were
+// changed last, which are kept in the browser.
+import { keepText, keptText } from "../lib/kept.js";
+
 const MAX_STOPS = 64;
 const MAX_STOP_CHARS = 1024;
 const MAX_SYSTEM_CHARS = 1_000_000;
+const KEPT = "chairlift.parameters"; // name in the storage
 
-/** Numbers: the least and the greatest value, whether it is whole, whether the least itself is refused, the step. */
+/** Numbers: the least and the greatest value, whether it is whole, and whether the least itself is refused. */
 export const NUMBERS = [
-  { name: "temperature", label: "Temperature", least: 0, most: 2, step: 0.1,
+  { name: "temperature", label: "Temperature", least: 0, most: 2,
     hint: "0 always takes the likeliest token" },
   { name: "max_tokens", label: "Max tokens", least: 1, most: 2 ** 31 - 1, isWhole: true, hint: "longest answer" },
-  { name: "top_p", label: "Top p", least: 0, most: 1, step: 0.05, hint: "share of probability to sample from" },
+  { name: "top_p", label: "Top p", least: 0, most: 1, hint: "share of probability to sample from" },
   { name: "top_k", label: "Top k", least: 0, most: 2 ** 31 - 1, isWhole: true,
     hint: "sample from this many tokens; 0 is all" },
-  { name: "min_p", label: "Min p", least: 0, most: 1, step: 0.05,
+  { name: "min_p", label: "Min p", least: 0, most: 1,
     hint: "drop tokens below this share of the likeliest one's probability" },
   { name: "seed", label: "Seed", least: -Number.MAX_SAFE_INTEGER, most: Number.MAX_SAFE_INTEGER, isWhole: true,
     hint: "same seed, same answer" },
-  { name: "presence_penalty", label: "Presence penalty", least: -2, most: 2, step: 0.1,
+  { name: "presence_penalty", label: "Presence penalty", least: -2, most: 2,
     hint: "against tokens that the answer has" },
-  { name: "frequency_penalty", label: "Frequency penalty", least: -2, most: 2, step: 0.1,
+  { name: "frequency_penalty", label: "Frequency penalty", least: -2, most: 2,
     hint: "against tokens by how often the answer has them" },
-  { name: "repetition_penalty", label: "Repetition penalty", least: 0, most: 10, isAboveLeast: true, step: 0.05,
+  { name: "repetition_penalty", label: "Repetition penalty", least: 0, most: 10, isAboveLeast: true,
     hint: "against tokens that prompt or answer have; 1 changes nothing" },
 ];
 
@@ -130,4 +134,18 @@ export function bodyFields(parameters) {
     fields.response_format = { type: "json_schema", json_schema: { name: "answer", schema } };
   }
   return fields;
+}
+
+/** Keep settings without an error for new conversations; system prompt, schema and preset stay where they are. */
+export function keepParameters(parameters) {
+  const { system, schema, preset, ...kept } = rightParameters(parameters);
+  keepText(KEPT, JSON.stringify(kept));
+}
+
+export function keptParameters() {
+  try {
+    return { system: "", ...rightParameters(JSON.parse(keptText(KEPT) ?? "{}")) };
+  } catch {
+    return { system: "" };
+  }
 }

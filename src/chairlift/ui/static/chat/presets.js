@@ -4,7 +4,7 @@ import { keepText, keptText } from "../lib/kept.js";
 import { rightParameters } from "./parameter_fields.js";
 
 const PRESETS = "chairlift.presets";
-const MAX_PRESETS = 200;
+export const MAX_PRESETS = 200;
 export const MAX_NAME_CHARS = 60;
 
 export class Presets {

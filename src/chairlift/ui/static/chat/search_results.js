@@ -1,4 +1,4 @@
-// SearchField and SearchResults: a text that is searched for in all conversations, and where it is.
+// useSearch and SearchResults: what a search in all conversations has found, and the keys that go through it.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { NAMES } from "./message_list.js";
 

@@ -12,10 +12,10 @@ function prettyJson(text) {
 
 /** `isOpen`: the calls are at the end of the conversation and wait for results. */
 export function ToolCalls({ message, isOpen, onResults }) {
-  const [results, setResults] = useState({});
+  const [results, setResults] = useState([]); // in the order of the calls
   const submit = (event) => {
     event.preventDefault();
-    onResults(Object.fromEntries(message.toolCalls.map(({ id }) => [id, results[id] ?? ""])));
+    onResults(message.toolCalls.map(({ id }, index) => [id, results[index] ?? ""]));
   };
   return html`<form class="tool-calls" onSubmit=${submit}>
     ${message.toolCalls.map((call, index) => html`<section key=${index} class="tool-call" data-testid="tool-call"
@@ -23,8 +23,8 @@ export function ToolCalls({ message, isOpen, onResults }) {
       <h3><${Icon} name="tool" />${call.name || "…"}</h3>
       <pre tabindex="0">${prettyJson(call.text)}</pre>
       ${isOpen && html`<label class="field"><span>Result of ${call.name}</span>
-        <textarea rows="2" value=${results[call.id] ?? ""}
-          onInput=${(event) => setResults({ ...results, [call.id]: event.target.value })}></textarea>
+        <textarea rows="2" value=${results[index] ?? ""}
+          onInput=${(event) => setResults(Object.assign([...results], { [index]: event.target.value }))}></textarea>
       </label>`}
     </section>`)}
     ${isOpen && html`<button type="submit" class="button">

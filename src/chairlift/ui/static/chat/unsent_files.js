@@ -1,5 +1,6 @@
 // UnsentFiles: the files that the next message will have, while they are read and until they are sent.
 import { announce } from "../lib/announcer.js";
+import { newId } from "../lib/ids.js";
 import { keepText, keptText } from "../lib/kept.js";
 import { AttachmentError, checkRoom, MAX_FILES, textOfFile } from "./attachments.js";
 
@@ -34,7 +35,7 @@ export class UnsentFiles {
   }
 
   async read(file) {
-    const id = crypto.randomUUID?.() ?? String(Math.random());
+    const id = newId();
     const abort = new AbortController();
     this.aborts.set(id, abort);
     this.set([...this.files, { id, name: file.name, size: file.size, text: null }]);

@@ -1,4 +1,4 @@
-// Ids of conversations, messages, presets and revisions.
+// Ids of conversations, messages, files, presets and revisions.
 
 /** Return a new id. A page that came over plain HTTP from another machine has no randomUUID. */
 export function newId() {

@@ -8,6 +8,10 @@ const STYLES = "../math.css";
 const MAX_BLOCK_CHARS = 10_000; // a longer formula stays text
 const MAX_INLINE_CHARS = 3000;
 const MAX_EXPANSIONS = 1000; // of macros
+const MAX_EXPANDED_CHARS = 100_000; // that the macros of one formula may become
+const MAX_ELEMENTS = 12_000; // of one formula: layout takes time by the square of their number
+const MAX_DEPTH = 120; // of one formula: layout takes time by the cube of the depth
+const DEFINITION = /\\(?:[egx]?def|(?:future)?let|(?:re)?newcommand|providecommand)(?![A-Za-z])/;
 const MAX_SIZE_EM = 40;
 
 const BLOCK = /^ {0,3}(?:\$\$((?:\\[^]|[^\\$]|\$(?!\$))+)\$\$|\\\[([^]+?)\\\])[ \t]*(?:\n|$)/;
@@ -110,16 +114,22 @@ const SAFE = {
   ALLOW_DATA_ATTR: false,
   RETURN_DOM_FRAGMENT: true,
 };
-const STYLE_PROPERTIES = /^(?:color|padding(?:-\w+)?|border(?:-\w+)?|width|font-(?:size|style|weight))$/;
+const STYLE_PROPERTIES =
+  /^(?:color|padding(?:-\w+)?|border(?:-(?:top|bottom|left|right|color))?|width|font-(?:size|style|weight))$/;
 
-/** Return MathML of TeX. Raises an Error for TeX that is invalid, too deep, or has too many expansions of macros. */
+/** Return MathML of TeX. Raises an Error for TeX that is invalid, too deep, or becomes too long by its macros. */
 function formulaOf(tex, displayMode) {
+  // A macro of the formula itself may have nearly all of its text, and each expansion adds that.
+  const most = DEFINITION.test(tex) ? Math.floor(MAX_EXPANDED_CHARS / tex.length) : MAX_EXPANSIONS;
   const text = globalThis.temml.renderToString(tex, {
-    displayMode, throwOnError: true, trust: false, maxExpand: MAX_EXPANSIONS, maxSize: [MAX_SIZE_EM, MAX_SIZE_EM],
-    macros: {},
+    displayMode, throwOnError: true, trust: false, maxExpand: Math.min(MAX_EXPANSIONS, most),
+    maxSize: [MAX_SIZE_EM, MAX_SIZE_EM], macros: {},
   });
+  const numParts = text.split("<m").length - 1;
+  if (numParts > MAX_ELEMENTS) throw new Error(`The formula has ${numParts} parts; the limit is ${MAX_ELEMENTS}.`);
   // The content security policy forbids attributes with styles; a script may set their properties one by one.
   const fragment = DOMPurify.sanitize(text.replaceAll(' style="', ' data-style="'), SAFE);
+  if (depthOf(fragment) > MAX_DEPTH) throw new Error(`The formula is nested too deeply; the limit is ${MAX_DEPTH}.`);
   for (const element of fragment.querySelectorAll("[data-style]")) {
     for (const declaration of element.dataset.style.split(";")) {
       const [name, value = ""] = declaration.split(":").map((part) => part.trim());
@@ -128,6 +138,12 @@ function formulaOf(tex, displayMode) {
     element.removeAttribute("data-style");
   }
   return fragment;
+}
+
+function depthOf(fragment) {
+  const depths = new Map([[fragment, 0]]);
+  for (const element of fragment.querySelectorAll("*")) depths.set(element, depths.get(element.parentNode) + 1);
+  return Math.max(...depths.values());
 }
 
 let loading = null;

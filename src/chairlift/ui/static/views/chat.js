@@ -31,7 +31,7 @@ export function View({ api, settings }) {
   unsentFiles ??= new UnsentFiles();
   const isDropping = useFileDrop((files) => unsentFiles.add(files));
   const { list, panel } = useDrawers();
-  const [edits, setEdits] = useState({}); // id of a message -> its text in the editor, also while it is out of sight
+  const [edits, setEdits] = useState(new Map()); // id of a message -> its text in the editor, also out of sight
   const [isExporting, setIsExporting] = useState(false);
   const [target, setTarget] = useState(null); // the message to scroll to
   const name = useRef("");
@@ -40,8 +40,10 @@ export function View({ api, settings }) {
     chat.load();
   }, []);
   const actions = useMemo(() => {
-    const setEdit = (id, text) => setEdits(({ [id]: _, ...others }) => (
-      text === null ? others : { ...others, [id]: text }));
+    const setEdit = (id, text) => setEdits((before) => {
+      const others = [...before].filter(([each]) => each !== id);
+      return new Map(text === null ? others : [...others, [id, text]]);
+    });
     return {
       setEdit,
       edit: (id, text, files) => {
@@ -76,7 +78,7 @@ export function View({ api, settings }) {
   useConversationAnnouncements(chat.conversations);
   if (!current) return html`<div class="empty-state" aria-busy="true"></div>`;
   const renderMessage = (message, index) => html`<${Message} message=${message} index=${index} actions=${actions}
-    isLast=${index === current.messages.length - 1} isBusy=${isRunning} edited=${edits[message.id]}
+    isLast=${index === current.messages.length - 1} isBusy=${isRunning} edited=${edits.get(message.id)}
     versions=${versions.get(message.id)} />`;
   return html`<div class="chat ${list.isOpen ? "list-open" : ""} ${panel.isOpen ? "panel-open" : ""}">
     <div class="backdrop" onClick=${list.close}></div>
