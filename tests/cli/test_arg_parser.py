@@ -28,6 +28,9 @@ def test_there_are_no_abbreviations(parser: Parser) -> None:
     ("word", "sentence"),
     [
         ("--chair=4", "unknown option --chair; did you mean --chairs?"),
+        ("--CHAIRS", "unknown option --CHAIRS; did you mean --chairs?"),
+        ("--help-is", "unknown option --help-is; did you mean --help?"),
+        ("--h-a", "unknown option --h-a; `tool --help` lists the options"),
         ("--zzz", "unknown option --zzz; `tool --help` lists the options"),
         ("top", "unexpected argument 'top'"),
     ],
@@ -62,8 +65,9 @@ def test_messages_of_argparse_become_sentences(parser: Parser, message: str, sen
 def test_a_flag_may_have_underscores_and_its_value_keeps_them(parser: Parser) -> None:
     parser.add_argument("--max-memory")
     parser.add_argument("words", nargs="*")
-    words = ["--max_memory", "a_b", "--max_memory=c_d=e_f", "--", "--g_h"]
-    assert hyphenated_flags(words) == ["--max-memory", "a_b", "--max-memory=c_d=e_f", "--", "--g_h"]
+    words = ["--max_memory", "a_b", "--max_memory", "--i_j is a text", "--max_memory=c_d=e_f", "--", "--g_h"]
+    assert hyphenated_flags(words) == [word.replace("max_memory", "max-memory") for word in words]
+    assert parser.parse_args(words[2:4]).max_memory == "--i_j is a text"
     arguments = parser.parse_args(words)
     assert (arguments.max_memory, arguments.words) == ("c_d=e_f", ["--g_h"])
     with pytest.raises(UsageError, match=r"^--max-memory needs a value$"):

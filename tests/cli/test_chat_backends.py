@@ -1,8 +1,10 @@
 """Chat backends: a local model and a server give the same answer."""
 
+import errno
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from http.client import HTTPResponse
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -117,6 +119,10 @@ def scripted_url() -> Iterator[str]:
     (401, b'{"error": {"message": "a key is needed"}}', "a key is needed"),
     (200, b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n', "before the end of its response"),
     (200, b'event: error\ndata: {"error": {"message": "it broke"}}\n\n', "it broke"),
+    (200, b'data: {"error": "it broke"}\n\n', "it broke"), (302, b"", "Found"),
+    (200, b"data: [1]\n\n", "an event that is no part"), (200, b"data: {\n\n", "an event that is no part"),
+    (200, b'data: {"choices": [{}]}\n\n', "an event that is no part"),
+    (200, b'data: {"usage": {"prompt_tokens": "x"}}\n\n', "an event that is no part"),
 ])  # fmt: skip
 def test_an_error_response_is_a_sentence(scripted_url: str, status: int, body: bytes, sentence: str) -> None:
     ScriptedHandler.responses = {"/v1/chat/completions": (status, body)}
@@ -128,3 +134,20 @@ def test_a_server_without_a_model(scripted_url: str) -> None:
     ScriptedHandler.responses = {"/v1/models": (200, b'{"data": []}')}
     with pytest.raises(ChatFailed, match="serves no model"):
         RemoteBackend(scripted_url, None, "")
+    for body in (b"<html>", b"null", b"[1]", b'{"data": [{}]}', b'{"data": null}', b"[" * 100_000, b"\xff"):
+        ScriptedHandler.responses = {"/v1/models": (200, body)}
+        with pytest.raises(ChatFailed, match="no list of models at /v1/models"):
+            RemoteBackend(scripted_url, None, "")
+
+
+def test_a_connection_that_breaks_within_an_answer_is_a_sentence(
+    scripted_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reset(*_: object) -> bytes:
+        raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    ScriptedHandler.responses = {"/v1/chat/completions": (200, b"")}
+    backend = RemoteBackend(scripted_url, "m", "")
+    monkeypatch.setattr(HTTPResponse, "read1", reset)
+    with pytest.raises(ChatFailed, match="closed the connection: connection reset by peer"):
+        list(backend.stream_answer(MESSAGES, {}, AnswerStats()))

@@ -55,8 +55,8 @@ def test_an_unknown_command_is_rejected_with_what_was_meant(line: str, sentence:
 
 @for_each(("line", "words"), [
     ("help", "--help"), ("help bench offline", "bench offline --help"), ("help fleet update", "fleet-update --help"),
-    ("help help", "--help"), ("help serve --port", "serve --help"), ("version", "--version"),
-    ("fleet update x", "fleet-update x"), ("generate --nonsense", "generate --nonsense"),
+    ("help help", "--help"), ("help version", "--help"), ("help serve --port", "serve --help"),
+    ("version", "--version"), ("fleet update x", "fleet-update x"), ("generate --nonsense", "generate --nonsense"),
 ])  # fmt: skip
 def test_help_and_version_are_commands(line: str, words: str) -> None:
     assert command_words(line.split()) == words.split()

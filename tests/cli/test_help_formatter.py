@@ -11,6 +11,7 @@ filled.
   chairlift bench serve --rate 2,4,8 --slo "ttft=0.5, tpot=0.05" --json result.json
   --flag name     the first word, the second word, the third word, the fourth word
 
+  chairlift fleet update --replica-option quantization=int8 --wait --url
   kept: as it is"""
 
 
@@ -23,10 +24,11 @@ def help_lines(monkeypatch: pytest.MonkeyPatch, columns: int) -> list[str]:
 def test_a_narrow_help_breaks_lines_between_words_that_belong_together(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = help_lines(monkeypatch, 60)
     assert lines[:2] == ["usage: tool [--flag VALUE] [--other-flag OTHER-VALUE]", "          [--third THIRD]"]
-    assert lines[3:12] == [
+    assert lines[3:14] == [
         "A paragraph whose lines are filled.", "",
         "  chairlift bench serve --rate 2,4,8 \\", '      --slo "ttft=0.5, tpot=0.05" --json result.json',
         "  --flag name     the first word, the second word, the third", "                  word, the fourth word", "",
+        "  chairlift fleet update \\", "      --replica-option quantization=int8 --wait --url",
         "  kept: as it is", "",
     ]  # fmt: skip
 

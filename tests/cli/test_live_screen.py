@@ -1,11 +1,12 @@
 """LiveScreen: what it draws, what ends its wait, and the terminal's mode before, in and behind it."""
 
+import errno
 import os
 import select
 import signal
 import termios
+import tty
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
@@ -75,12 +76,32 @@ def test_the_terminal_is_given_back_while_ctrl_z_stops_the_process(
     screen.close()
 
 
-def test_only_a_terminal_with_a_name_has_a_screen(
-    terminal: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_an_interrupted_wait_for_the_terminal_shows_nothing_and_restores_nothing(
+    terminal: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, is_possible in (("xterm", True), ("dumb", False)):
-        monkeypatch.setenv("TERM", name)
-        assert LiveScreen.is_possible(terminal[1]) == is_possible
-    monkeypatch.setenv("TERM", "xterm")
-    with (tmp_path / "file").open("w") as file:
-        assert not LiveScreen.is_possible(file)
+    """A background job waits in setcbreak(); a signal ends the call with EINTR."""
+    master, file = terminal
+
+    def end_with_signal(_: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise termios.error(errno.EINTR, "Interrupted system call")
+
+    monkeypatch.setattr(tty, "setcbreak", end_with_signal)
+    with LiveScreen(file) as screen:
+        assert screen.is_interrupted
+    assert written(master) == ""
+    screen.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGHUP])
+def test_a_signal_that_ends_the_process_restores_the_terminal_first(
+    terminal: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    master, file = terminal
+    ends: list[Any] = []
+    monkeypatch.setattr(os, "kill", lambda pid, sent: ends.append((sent, is_canonical(file), signal.getsignal(sent))))
+    with LiveScreen(file) as screen:
+        assert callable(signal.getsignal(number)), "without a handler the signal would end this process"
+        signal.raise_signal(number)
+        assert ends == [(number, True, signal.SIG_DFL)] and written(master) == SHOW + RESTORE
+    screen.close()

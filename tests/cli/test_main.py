@@ -1,5 +1,6 @@
 """main(): fast help, exit codes, one sentence for invalid input, signals and pipes."""
 
+import io
 import os
 import signal
 import subprocess
@@ -167,6 +168,7 @@ def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (KeyboardInterrupt(), 130, "interrupted"),
         (OSError(28, "No space left on device"), 1, "cannot write the standard output: no space left on device"),
         (OSError(28, "No space left on device", "a/b"), 1, "No space left on device: a/b"),
+        (EngineDead("of \x1b[31ma server\x07"), 1, "of \ufffd[31ma server\ufffd"),
         (RuntimeError("two\nlines"), 1, "RuntimeError: two lines (run with -v for the traceback)"),
     ],
 )
@@ -248,6 +250,13 @@ def test_output_is_utf_8_whatever_the_encoding_of_the_terminal() -> None:
         capture_output=True, env=environ, timeout=120,
     )  # fmt: skip
     assert completed.returncode == 0 and "中" in completed.stdout.decode("utf-8")
+
+
+def test_input_is_utf_8_whatever_the_encoding_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("中".encode() + b"\xff"), encoding="ascii"))
+    with pytest.raises(SystemExit):
+        main(["version"])
+    assert sys.stdin.read() == "中\ufffd"
 
 
 @pytest.mark.full

@@ -10,10 +10,11 @@ from support_cli import Terminal
 
 def test_a_terminal_has_one_line_that_is_erased_also_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "10")
+    monkeypatch.setenv("TERM", "xterm")
     terminal = Terminal()
     with pytest.raises(KeyboardInterrupt):
         interrupted(ProgressLine(file=terminal))
-    assert terminal.getvalue() == f"{ERASED}one{ERASED}{'x' * 9}{ERASED}"
+    assert terminal.getvalue() == f"{ERASED}one{ERASED}{'x' * 8}\N{HORIZONTAL ELLIPSIS}{ERASED}"
 
 
 def interrupted(progress: ProgressLine) -> None:
@@ -23,8 +24,10 @@ def interrupted(progress: ProgressLine) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_file_and_a_hidden_line_have_no_progress() -> None:
-    for file, is_shown in ((io.StringIO(), True), (Terminal(), False)):
+def test_a_file_and_a_hidden_line_and_a_dumb_terminal_have_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = ((io.StringIO(), True, "xterm"), (Terminal(), False, "xterm"), (Terminal(), True, "dumb"))
+    for file, is_shown, name in cases:
+        monkeypatch.setenv("TERM", name)
         with ProgressLine(is_shown=is_shown, file=file) as progress:
             progress.show("one")
         assert file.getvalue() == ""

@@ -38,11 +38,11 @@ def test_the_metrics_of_prometheus_are_summed_over_their_labels() -> None:
     text = (
         "# HELP chairlift_output_tokens_total x\n# TYPE chairlift_output_tokens_total counter\n"
         'chairlift_output_tokens_total 12.0\nchairlift_steps{a="b c} 9",d="e"} 1\nchairlift_steps{a="c"} 2e3\n'
-        "other_metric 5\nchairlift_broken x\nchairlift_ready NaN\n"
+        "other_metric 5\nchairlift_broken x\nchairlift_ready NaN\nchairlift_gap +Inf\n"
     )
     sums = parse_metrics(text)
     assert (sums["output_tokens"], sums["steps"]) == (12.0, 2001.0)
-    assert "broken" not in sums and "other_metric" not in sums
+    assert set(sums) == {"output_tokens", "steps"}
 
 
 def test_a_replica_of_a_router_is_read() -> None:
@@ -51,6 +51,8 @@ def test_a_replica_of_a_router_is_read() -> None:
         attempts=17, running=2, waiting=1, kv_usage_ratio=0.25,
     )  # fmt: skip
     assert row_of_replica({"load": None, "weight": True}) == FleetRow(replica="?", state="unknown")
+    for value in (float("nan"), float("inf"), 10**400, "8", [8]):  # JSON of Python has them
+        assert row_of_replica({"weight": value}) == FleetRow(replica="?", state="unknown")
 
 
 def test_the_fields_of_a_replica_are_those_that_a_server_reports() -> None:
@@ -102,7 +104,8 @@ def test_a_replica_is_read_by_its_load(server: FleetServer) -> None:
     ("routes", "part"),
     [
         ({}, "/load has status 404"),
-        ({"/load": "no JSON"}, "Expecting value"),
+        ({"/load": "<html>"}, "/load is no JSON; another program may answer there"),
+        ({"/load": "[" * 100_000}, "/load is no JSON"),
         ({"/load": [1]}, "/load is no JSON object"),
         ({"/admin/replicas": {"x": 1}}, "/admin/replicas is no JSON list"),
         ({"/admin/replicas": ["x"]}, "/admin/replicas is no JSON list"),

@@ -3,6 +3,7 @@
 import re
 
 from chairlift.cli.server_load_reader import FleetReading, FleetRow
+from chairlift.cli.text_width import text_width
 from chairlift.cli.top_table import cells_of, title_of, top_lines
 
 
@@ -71,3 +72,13 @@ def test_states_have_colours_and_the_columns_stay() -> None:
     for line, code in zip(colored[2:], ("[32mhealthy", "[31mejected", "[33mdraining"), strict=True):
         assert code in line
     assert [re.sub(r"\x1b\[\d+m", "", line) for line in colored] == plain
+
+
+def test_names_and_states_of_any_length_and_script_fit_and_long_names_are_cut_before_columns() -> None:
+    long = FleetRow(replica="http://chairlift-0." + "x" * 80, state="s" * 50, reason="\u202er\t" * 99, running=3)
+    wide = FleetRow(replica="\u65e5" * 50, state="\u65e5\u672c", reason="\u8a9e" * 50, waiting=-1e20)
+    for columns in (200, 80, 60, 40, 12, 5, 1):
+        for rows in ((long,), (wide,), (long, wide, row(1))):
+            for line in top_lines(reading(*rows), columns, is_colored=columns > 40):
+                assert text_width(re.sub(r"\x1b\[\d+m", "", line)) <= columns and "\u202e" not in line
+    assert top_lines(reading(long, row(1)), 80)[1].split()[2:] == ["open", "run", "wait", "tok/s", "hits", "KV"]

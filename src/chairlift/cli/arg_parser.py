@@ -65,15 +65,16 @@ class Parser(argparse.ArgumentParser):
         if not word.startswith("-"):
             raise UsageError(self.unexpected_word_message.format(word=repr(word)))
         name = word.partition("=")[0]
-        similar = difflib.get_close_matches(name, self._option_string_actions, n=1)
-        hint = f"did you mean {similar[0]}?" if similar else f"`{self.prog} --help` lists the options"
+        names = {flag.lstrip("-"): flag for flag in self._option_string_actions}  # dashes would make all names similar
+        similar = difflib.get_close_matches(name.lstrip("-").lower(), names, n=1)
+        hint = f"did you mean {names[similar[0]]}?" if similar else f"`{self.prog} --help` lists the options"
         raise UsageError(f"unknown option {name}; {hint}")
 
 
 def hyphenated_flags(words: Sequence[str]) -> list[str]:
     """Return the words with hyphens for the underscores in the names of flags.
 
-    Values stay, and so does every word behind the word --.
+    Values stay, and so do texts with a space, which argparse takes for values, and every word behind the word --.
     """
     end = list(words).index("--") if "--" in words else len(words)
     flags = (_hyphenated(word) if word.startswith("--") else word for word in words[:end])
@@ -82,4 +83,4 @@ def hyphenated_flags(words: Sequence[str]) -> list[str]:
 
 def _hyphenated(word: str) -> str:
     name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
+    return word if " " in name else name.replace("_", "-") + equals + value

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from chairlift.cli.http_request import error_reason
+from chairlift.cli.http_request import MAX_RESPONSE_BYTES, error_reason
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest
 from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.llm.batch_run import run_batch
@@ -151,32 +151,42 @@ class RemoteBackend:
             response = self._send_request(connection, "POST", "/chat/completions", json.dumps(body))
             if connection.sock is not None:
                 connection.sock.settimeout(None)  # the time between two tokens has no limit
-            while data := response.read1(READ_BYTES):
+            while data := self._read(response.read1, READ_BYTES):
                 for event in reader.push(data):
                     if event.data == "[DONE]":
                         stats.seconds = time.monotonic() - started
                         return
-                    yield from self._deltas(json.loads(event.data), stats, started)
+                    yield from self._deltas(event.data, stats, started)
         raise ChatFailed(f"{self._url} closed the connection before the end of its response")
 
-    def _deltas(self, chunk: Message, stats: AnswerStats, started: float) -> Iterator[str]:
-        if "error" in chunk:
-            raise ChatFailed(str(chunk["error"].get("message", chunk["error"])))
-        if chunk.get("usage"):
-            stats.prompt_tokens = chunk["usage"]["prompt_tokens"]
-            stats.output_tokens = chunk["usage"]["completion_tokens"]
-        for choice in chunk.get("choices", ()):
-            stats.finish_reason = choice.get("finish_reason") or stats.finish_reason
-            if text := choice["delta"].get("content"):
-                stats.first_token_seconds = stats.first_token_seconds or time.monotonic() - started
-                yield text
+    def _read(self, read: Callable[[int], bytes], max_bytes: int) -> bytes:
+        """Return bytes of a response. Raises ChatFailed."""
+        try:
+            return read(max_bytes)
+        except (OSError, http.client.HTTPException) as error:
+            raise ChatFailed(f"{self._url} closed the connection: {error_reason(error)}") from None
+
+    def _deltas(self, data: str, stats: AnswerStats, started: float) -> Iterator[str]:
+        try:
+            text, error = _read_chunk(json.loads(data), stats)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise ChatFailed(f"{self._url} sent an event that is no part of a chat completion") from None
+        if error:
+            raise ChatFailed(error)
+        if text:
+            stats.first_token_seconds = stats.first_token_seconds or time.monotonic() - started
+            yield text
 
     def _first_model(self) -> str:
         with closing(self._make_connection()) as connection:
-            models = json.loads(self._send_request(connection, "GET", "/models", None).read())
-        if not models.get("data"):
-            raise ChatFailed(f"{self._url} serves no model")
-        return str(models["data"][0]["id"])
+            body = self._read(self._send_request(connection, "GET", "/models", None).read, MAX_RESPONSE_BYTES)
+        try:
+            models = json.loads(body)["data"]
+            if models == []:
+                raise ChatFailed(f"{self._url} serves no model")
+            return str(models[0]["id"])
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise ChatFailed(f"{self._url} has no list of models at {self._base}/models: no OpenAI API") from None
 
     def _send_request(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: str | None
@@ -189,10 +199,24 @@ class RemoteBackend:
             raise ChatFailed(f"{self._url} does not respond: {error_reason(error)}") from None
         if response.status == http.client.OK:
             return response
-        raw = response.read()
+        raw = self._read(response.read, READ_BYTES)
         try:
             message = str(json.loads(raw)["error"]["message"])
         except (ValueError, KeyError, TypeError):
-            message = raw.decode("utf-8", "replace")[:MAX_ERROR_CHARS]
+            message = raw.decode("utf-8", "replace")[:MAX_ERROR_CHARS] or response.reason
         error_type = InvalidRequest if response.status == http.client.BAD_REQUEST else ChatFailed
         raise error_type(f"{message} ({response.status})")
+
+
+def _read_chunk(chunk: Message, stats: AnswerStats) -> tuple[str, str]:
+    """Return the text and the error of one event, and fill in `stats`. Raises the errors of fields that are missing."""
+    if "error" in chunk:
+        error = chunk["error"]
+        return "", str(error.get("message", error) if isinstance(error, dict) else error)
+    if usage := chunk.get("usage"):
+        stats.prompt_tokens, stats.output_tokens = int(usage["prompt_tokens"]), int(usage["completion_tokens"])
+    texts = []
+    for choice in chunk.get("choices") or ():
+        stats.finish_reason = str(choice.get("finish_reason") or stats.finish_reason)
+        texts.append(choice["delta"].get("content") or "")
+    return "".join(texts), ""

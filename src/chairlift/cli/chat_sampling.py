@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,9 @@ from chairlift.cli.settings import settings
 from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.core.errors import ConfigError
 from chairlift.core.sampling_params import FLOAT_BOUNDS, INT_BOUNDS, MODEL_DEFAULTS, SamplingParams
+
+_NAME_AND_VALUE = re.compile(r"(?:parameter\s+)?(?P<name>[^\s=]*)(?:=\s*|\s+=\s+|\s+)?(?P<value>.*)", re.DOTALL)
+"""NAME VALUE, NAME=VALUE, NAME = VALUE, or as Ollama has it, parameter NAME VALUE."""
 
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in settings.CHAT_SETTINGS}
 
@@ -31,9 +35,9 @@ class ChatSampling:
 
         Raises ConfigError and InvalidRequest; nothing is changed then.
         """
-        words = text.removeprefix("parameter ").strip()  # Ollama: /set parameter NAME VALUE
-        name, _, value = (words.replace("=", " ", 1) if "=" in words.partition(" ")[0] else words).partition(" ")
-        setting, value = _setting_named(name.replace("-", "_").lower()), value.strip()
+        match = _NAME_AND_VALUE.fullmatch(text.strip())
+        assert match is not None, "the pattern matches every text"
+        setting, value = _setting_named(match["name"].replace("-", "_").lower()), match["value"]
         before = self._text(setting)
         if not value:
             self.values.pop(setting.name, None)
@@ -58,7 +62,9 @@ class ChatSampling:
 def _setting_named(name: str) -> Setting:
     if name in SETTINGS:
         return SETTINGS[name]
-    similar = [each for each in SETTINGS if each.startswith(name)] or difflib.get_close_matches(name, SETTINGS, n=1)
+    similar = difflib.get_close_matches(name, SETTINGS, n=1)
+    if name:
+        similar = [each for each in SETTINGS if each.startswith(name)] or similar
     hint = f"did you mean {similar[0]}?" if similar else f"available are {', '.join(SETTINGS)}"
     raise ConfigError(f"unknown setting {name!r}; {hint}")
 

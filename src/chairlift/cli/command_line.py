@@ -17,7 +17,7 @@ from chairlift.cli.settings.foreign_flag_actions import add_foreign_flags
 from chairlift.cli.settings.sampling_settings import SAMPLING
 from chairlift.cli.settings.service_settings import TOKEN_COMMAND
 from chairlift.cli.shared_arguments import Subcommands, add_command, add_model, add_settings, add_verbosity
-from chairlift.cli.unknown_command import unknown_command_message
+from chairlift.cli.unknown_command import WORD_COMMANDS, unknown_command_message
 
 FLEET_UPDATE = "fleet-update"
 """The command `fleet update`: argparse has no subcommands beside a positional MODEL."""
@@ -160,7 +160,7 @@ def command_words(words: Sequence[str]) -> list[str]:
     The command `fleet update` is one word, `help COMMAND` is the command with --help, and `version` is --version.
     """
     if words and words[0] == "help":
-        words = [*(word for word in words[1:] if not word.startswith("-") and word != "help"), "--help"]
+        words = [*(word for word in words[1:] if not word.startswith("-") and word not in WORD_COMMANDS), "--help"]
     elif words and words[0] == "version":
         words = ["--version", *words[1:]]
     return [FLEET_UPDATE, *words[2:]] if list(words[:2]) == ["fleet", "update"] else list(words)

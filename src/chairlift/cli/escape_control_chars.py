@@ -7,6 +7,11 @@ _CONTROL_CHARS = {
     code: "\N{REPLACEMENT CHARACTER}" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"
 }
 
+# Those that end a line, or reverse the order of what follows, have no place in a line.
+_LINE_CONTROL_CHARS = _CONTROL_CHARS | dict.fromkeys(
+    [*range(0x2028, 0x202F), *range(0x2066, 0x206A)], "\N{REPLACEMENT CHARACTER}"
+)
+
 
 def escape_control_chars(text: str, file: TextIO) -> str:
     """Replace the control characters of a model's output where the file is a terminal."""
@@ -15,4 +20,4 @@ def escape_control_chars(text: str, file: TextIO) -> str:
 
 def escape_line(text: str) -> str:
     """Return text as one line without control characters, whatever it is written to."""
-    return text.translate(_CONTROL_CHARS).replace("\n", " ")
+    return text.translate(_LINE_CONTROL_CHARS).replace("\n", " ").replace("\t", " ")

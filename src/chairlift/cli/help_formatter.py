@@ -18,7 +18,7 @@ _GROUP = r"\[[^]]*\]"
 """An option of a usage line."""
 
 _QUOTED = r"\"[^\"]*\"|'[^']*'"
-_WORDS = rf"chairlift(?: [a-z-]+)+|--[\w-]+ (?:{_QUOTED}|[^\s-]\S*)|{_QUOTED}"
+_WORDS = rf"chairlift(?: [a-z][a-z-]*)+|--[\w-]+ (?:{_QUOTED}|[^\s-]\S*)|{_QUOTED}"
 """What stays on a line of an example: a command with its name, a flag with its value, a quoted text."""
 
 

@@ -1,5 +1,6 @@
 """LiveScreen: the whole terminal for a command that draws again and again and reads keys."""
 
+import errno
 import os
 import select
 import signal
@@ -12,20 +13,21 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self, TextIO
 
-SHOW = "\x1b[?1049h\x1b[?25l"
-"""Switch to the second screen, and hide the cursor."""
+SHOW = "\x1b[?1049h\x1b[?25l\x1b[?7l"
+"""Switch to the second screen, hide the cursor, and cut lines that are too long."""
 
 DEFAULT_SIZE = os.terminal_size((80, 24))
 """Size of a terminal that does not say it."""
 
-RESTORE = "\x1b[?25h\x1b[?1049l"
+RESTORE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 
 
 class LiveScreen:
     """Context that draws on the terminal's second screen; its end restores the screen, the cursor and the mode.
 
     Ctrl-C and SIGTERM do not raise KeyboardInterrupt in the block, so that nothing is left half done: they set
-    `is_interrupted` and end `wait()`. A second one raises it, should the terminal be stuck.
+    `is_interrupted` and end `wait()`. A second one raises it, should the terminal be stuck. Ctrl-\\ and SIGHUP end the
+    process, after the terminal is restored.
 
     Attributes:
         is_interrupted: whether Ctrl-C or SIGTERM came.
@@ -33,7 +35,7 @@ class LiveScreen:
 
     def __init__(self, file: TextIO | None = None) -> None:
         self.is_interrupted = False
-        self._is_paused = False
+        self._is_paused = self._is_shown = False
         self._file = file or sys.stdout
         self._keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
         self._mode: list[Any] = []
@@ -46,6 +48,7 @@ class LiveScreen:
         assert threading.current_thread() is threading.main_thread(), "only the main thread has signals"
         handlers = {
             signal.SIGINT: self._interrupt, signal.SIGWINCH: self._note, signal.SIGTSTP: self._note_pause,
+            signal.SIGQUIT: self._end_process, signal.SIGHUP: self._end_process,
         }  # fmt: skip
         for number, handler in handlers.items():
             self._handlers[number] = signal.signal(number, handler)
@@ -60,11 +63,6 @@ class LiveScreen:
         signal.set_wakeup_fd(self._old_wakeup)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-
-    @staticmethod
-    def is_possible(file: TextIO) -> bool:
-        """Return whether a file is a terminal on which a screen can be drawn."""
-        return file.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
     def size(self) -> os.terminal_size:
         """Return the columns and lines of the terminal now."""
@@ -106,17 +104,37 @@ class LiveScreen:
             os.close(descriptor)
 
     def _show(self) -> None:
-        if self._keyboard is not None:
-            self._mode = termios.tcgetattr(self._keyboard)
-            tty.setcbreak(self._keyboard)
-        self._file.write(SHOW)
-        self._file.flush()
+        while self._keyboard is not None and not self.is_interrupted:
+            try:
+                self._mode = termios.tcgetattr(self._keyboard)
+                tty.setcbreak(self._keyboard)  # stops a background job until it has the terminal
+                break
+            except termios.error as error:
+                if error.args[0] != errno.EINTR:  # the signal of an interrupt, or of a new size
+                    raise
+        if not self.is_interrupted:
+            self._is_shown = True
+            self._file.write(SHOW)
+            self._file.flush()
 
     def _restore(self) -> None:
+        if not self._is_shown:
+            return
+        self._is_shown = False
         if self._keyboard is not None:
             termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._mode)
         self._file.write(RESTORE)
         self._file.flush()
+
+    def _end_process(self, number: int, frame: FrameType | None) -> None:
+        """Restore the terminal, and end as without a handler."""
+        signal.signal(number, signal.SIG_DFL)
+        with suppress(OSError, termios.error):  # the terminal may be gone
+            if self._is_shown and self._keyboard is not None:
+                termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._mode)
+            if self._is_shown:
+                os.write(self._file.fileno(), RESTORE.encode())  # a write of the file may be interrupted
+        os.kill(os.getpid(), number)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.is_interrupted:

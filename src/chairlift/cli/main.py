@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments: argparse.Namespace | None = None
     termination = _Termination()
     _open_closed_streams()
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")
     words = sys.argv[1:] if argv is None else argv
@@ -114,10 +114,11 @@ def _open_closed_streams() -> None:
 
 
 def _print_error(sentence: str, code: int) -> int:
+    from chairlift.cli.escape_control_chars import escape_line
     from chairlift.cli.terminal_fold import fold_for
     from chairlift.observability.url_check_and_redaction import without_user_info
 
-    line = f"chairlift: {without_user_info(' '.join(sentence.split()))}"
+    line = f"chairlift: {escape_line(without_user_info(' '.join(sentence.split())))}"
     print(fold_for(sys.stderr, line), file=sys.stderr, flush=True)
     return code
 

@@ -2,8 +2,10 @@
 
 import http.client
 import json
+import math
 import re
 import ssl
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -132,7 +134,7 @@ class FleetReader:
     def _read(self, now: float) -> FleetReading:
         status, replicas = self._get("/admin/replicas")
         if status == http.client.OK:
-            rows = tuple(row_of_replica(each) for each in _objects(json.loads(replicas)))
+            rows = tuple(row_of_replica(each) for each in _objects(_json_of("/admin/replicas", replicas)))
             return FleetReading(url=self.url, at_seconds=now, service="router", rows=rows, metrics=self._metrics())
         load_status, load = self._get("/load")
         if load_status in _DENIED:
@@ -142,7 +144,7 @@ class FleetReader:
             )
         if load_status != http.client.OK:
             raise ValueError(f"/load has status {load_status}")
-        fields = json.loads(load)
+        fields = _json_of("/load", load)
         if not isinstance(fields, dict):
             raise ValueError("/load is no JSON object")
         row = row_of_replica({"replica_id": self.url, "state": fields.get("state"), "load": fields})
@@ -163,14 +165,14 @@ class FleetReader:
 
 
 def parse_metrics(text: str) -> dict[str, float]:
-    """Return the sum of each metric over its labels, from Prometheus' text format."""
+    """Return the sum of each metric over its labels, from Prometheus' text format, if it is a finite number."""
     sums: dict[str, float] = {}
     for name, value in _SERIES.findall(text):
         try:
             sums[name] = sums.get(name, 0.0) + float(value)
         except ValueError:
             continue
-    return sums
+    return {name: value for name, value in sums.items() if math.isfinite(value)}
 
 
 def row_of_replica(fields: Mapping[str, Any]) -> FleetRow:
@@ -179,7 +181,7 @@ def row_of_replica(fields: Mapping[str, Any]) -> FleetRow:
     load = load if isinstance(load, dict) else {}
     usage, total, free = _number(load, "kv_usage_ratio"), _number(load, "total_blocks"), _number(load, "free_blocks")
     if usage is None and total and free is not None:
-        usage = 1 - free / total
+        usage = min(1.0, max(0.0, 1 - free / total))
     return FleetRow(
         replica=str(fields.get("replica_id", "?")),
         state=str(fields.get("state") or "unknown"),
@@ -235,6 +237,17 @@ def _objects(value: object) -> list[dict[str, Any]]:
     return rows
 
 
+def _json_of(path: str, body: bytes) -> Any:
+    """Return the value of a response. Raises ValueError with a sentence."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path} is no JSON; another program may answer there") from None
+
+
 def _number(fields: Mapping[str, Any], name: str) -> float | None:
+    """Return a field that is a finite number; None for another one."""
     value = fields.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
+        return None
+    return float(value)

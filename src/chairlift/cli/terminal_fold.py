@@ -1,15 +1,21 @@
 """fold_line, fold_for, print_folded: break lines for people between words where a terminal is too narrow for them."""
 
+import os
 import re
-import shutil
 import sys
 import textwrap
+from contextlib import suppress
 from typing import TextIO
+
+from chairlift.cli.escape_control_chars import escape_control_chars
 
 MIN_COLUMN_WIDTH = 24
 """Least columns for the text of a row's last column; with fewer, the text begins below an earlier column."""
 
 SENTENCE_INDENT = 2
+DEFAULT_COLUMNS = 80
+"""Width of a terminal that does not say it."""
+
 _GAPS = re.compile(r"(?<=\S)\s{2,}(?=\S)")
 
 
@@ -33,9 +39,9 @@ def fold_line(line: str, columns: int) -> str:
 
 
 def fold_for(file: TextIO, text: str) -> str:
-    """Return a text as it is, or with folded lines if the file is a terminal."""
-    columns = terminal_columns(file)
-    return text if columns is None else "\n".join(fold_line(line, columns) for line in text.split("\n"))
+    """Return a text as it is, or with folded lines and without control characters if the file is a terminal."""
+    columns, shown = terminal_columns(file), escape_control_chars(text, file)
+    return text if columns is None else "\n".join(fold_line(line, columns) for line in shown.split("\n"))
 
 
 def print_folded(text: str) -> None:
@@ -44,5 +50,16 @@ def print_folded(text: str) -> None:
 
 
 def terminal_columns(file: TextIO) -> int | None:
-    """Return the width of the terminal that a file is; None for another file."""
-    return shutil.get_terminal_size().columns if file.isatty() else None
+    """Return the width of the terminal that a file is, or that of the variable COLUMNS; None for another file."""
+    if not file.isatty():
+        return None
+    if (columns := os.environ.get("COLUMNS", "")).isdecimal() and int(columns):
+        return int(columns)
+    with suppress(OSError):
+        return os.get_terminal_size(file.fileno()).columns or DEFAULT_COLUMNS
+    return DEFAULT_COLUMNS
+
+
+def obeys_sequences(file: TextIO) -> bool:
+    """Return whether a file is a terminal that can erase lines and show colours."""
+    return file.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from chairlift.cli.escape_control_chars import escape_line
 from chairlift.cli.server_load_reader import DOWN, FleetReading, FleetRow
+from chairlift.cli.text_width import cut, padded, text_width
 
 COLORS = {"ready": 32, "healthy": 32, "slow_start": 33, "starting": 33, "draining": 33}
 """SGR code of each state's colour: green, yellow; any other state is red."""
@@ -21,8 +22,9 @@ LEAST_USED_FIRST = (2, 9, 3, 7, 8, 6, 5, 4)
 """Columns in the order in which a narrow terminal leaves them out; replica and state stay."""
 
 GAP = "  "
-MIN_REPLICA_CHARS, MIN_REASON_CHARS = 12, 24
-CUT = "\N{HORIZONTAL ELLIPSIS}"
+MIN_REPLICA_CHARS, MAX_STATE_CHARS, MIN_REASON_CHARS = 12, 16, 24
+CUT_REPLICA_CHARS = 24
+"""Characters to which longer names of replicas are cut before a column is left out."""
 
 
 def top_lines(reading: FleetReading, columns: int, lines: int | None = None, *, is_colored: bool = False) -> list[str]:
@@ -30,7 +32,7 @@ def top_lines(reading: FleetReading, columns: int, lines: int | None = None, *, 
 
     A narrow terminal has fewer columns. A low one has the replicas with problems first, and how many are left out.
     """
-    title = textwrap.wrap(title_of(reading), columns)
+    title = [cut(line, columns) for line in textwrap.wrap(title_of(reading), columns)]
     if reading.service == DOWN:
         return title[:lines]
     rows = list(reading.rows)
@@ -63,9 +65,9 @@ def title_of(reading: FleetReading) -> str:
 def cells_of(row: FleetRow) -> list[str]:
     """Return the cells of a replica; - is a value that is not known."""
     cells = [
-        row.replica, row.state, _text(row.weight, "g"), _text(row.open_requests, ",.0f"), _text(row.running, ",.0f"),
-        _text(row.waiting, ",.0f"), _text(row.tokens_per_second, ".1f"), _text(row.cache_hit_ratio, ".0%"),
-        _text(row.kv_usage_ratio, ".0%"), _text(row.attempts, ",.0f"),
+        row.replica, cut(row.state, MAX_STATE_CHARS), _text(row.weight, "g"), _text(row.open_requests, ",.0f"),
+        _text(row.running, ",.0f"), _text(row.waiting, ",.0f"), _text(row.tokens_per_second, ".1f"),
+        _text(row.cache_hit_ratio, ".0%"), _text(row.kv_usage_ratio, ".0%"), _text(row.attempts, ",.0f"),
     ]  # fmt: skip
     return [escape_line(cell) for cell in cells]
 
@@ -77,18 +79,20 @@ def _text(value: float | None, form: str) -> str:
 def _table_lines(rows: Sequence[FleetRow], columns: int, *, is_colored: bool) -> list[str]:
     chosen, headings, widths = _layout(rows, columns)
     room = _reason_room(rows, columns)
-    lines = [_line([headings[index] for index in chosen], widths) + (f"{GAP}reason" if room else "")]
+    head = GAP.join(_aligned([headings[index] for index in chosen], widths)) + (f"{GAP}reason" if room else "")
+    lines = [cut(head, columns)]
     for row in rows:
         cells = cells_of(row)
-        cells[0] = _cut(cells[0], widths[0])
-        line = _line([cells[index] for index in chosen], widths)
+        cells[0] = cut(cells[0], widths[0])
+        parts = _aligned([cells[index] for index in chosen], widths)
+        if room:
+            parts.append(cut(escape_line(row.reason), room))
+        if _width(widths) > columns:  # a terminal of a few columns
+            lines.append(cut(GAP.join(parts), columns))
+            continue
         if is_colored:
-            start = widths[0] + len(GAP)
-            line = (
-                f"{line[:start]}\x1b[{COLORS.get(row.state, RED)}m{line[start : start + widths[1]]}\x1b[0m"
-                f"{line[start + widths[1] :]}"
-            )
-        lines.append((line + GAP + _cut(escape_line(row.reason), room)).rstrip() if room else line)
+            parts[STATE] = f"\x1b[{COLORS.get(row.state, RED)}m{parts[STATE]}\x1b[0m"
+        lines.append(GAP.join(parts).rstrip())
     return lines
 
 
@@ -97,47 +101,45 @@ def _layout(rows: Sequence[FleetRow], columns: int) -> tuple[list[int], list[str
     cells = [cells_of(row) for row in rows]
     chosen = list(range(len(COLUMNS)))
     headings = [long for long, _ in COLUMNS]
+    cell_widths = [max((text_width(each[index]) for each in cells), default=0) for index in chosen]
+    longest = cell_widths[0]
 
     def widths() -> list[int]:
-        return [max(len(headings[index]), *(len(each[index]) for each in cells), 0) for index in chosen]
+        return [max(text_width(headings[index]), cell_widths[index]) for index in chosen]
 
     if _width(widths()) > columns:
         headings = [short for _, short in COLUMNS]
+        cell_widths[0] = min(longest, CUT_REPLICA_CHARS)
     for index in LEAST_USED_FIRST:
         if _width(widths()) <= columns:
             break
         chosen.remove(index)
-    found = widths()
-    found[0] -= min(max(0, _width(found) - columns), max(0, found[0] - MIN_REPLICA_CHARS))
-    return chosen, headings, found
+    room = columns - _width(widths()[1:]) - len(GAP)
+    cell_widths[0] = min(longest, max(room, MIN_REPLICA_CHARS))
+    return chosen, headings, widths()
 
 
 def _reason_room(rows: Sequence[FleetRow], columns: int) -> int:
     """Return the width of the column of reasons; 0 where there is none, or too little room for it."""
     chosen, _, widths = _layout(rows, columns)
     room = columns - _width(widths) - len(GAP)
-    longest = max((len(row.reason) for row in rows), default=0)
+    longest = max((text_width(escape_line(row.reason)) for row in rows), default=0)
     has_room = len(chosen) == len(COLUMNS) and room >= min(longest, MIN_REASON_CHARS)
     return room if longest and has_room else 0
 
 
 def _reason_lines(rows: Sequence[FleetRow], columns: int) -> list[str]:
     """Return a line for each reason, for a table without a column for them."""
-    return [_cut(escape_line(f"{row.replica}: {row.reason}"), columns) for row in rows if row.reason]
+    return [cut(escape_line(f"{row.replica}: {row.reason}"), columns) for row in rows if row.reason]
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Return cells in columns: the first two are on the left, numbers on the right."""
-    aligned = (
-        cell.ljust(width) if number <= STATE else cell.rjust(width)
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Return cells as wide as their columns: the first two are on the left, numbers on the right."""
+    return [
+        padded(cell, width, right=number > STATE)
         for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    )
-    return GAP.join(aligned)
+    ]
 
 
 def _width(widths: Sequence[int]) -> int:
     return sum(widths) + len(GAP) * (len(widths) - 1)
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(0, width - 1)] + CUT

@@ -1,9 +1,11 @@
 """compare_rules: searches meet the goal at the least cost, rules run in all variants, processes change nothing."""
 
 from dataclasses import replace
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
+from chairlift.bench.fleet_simulation import scaling_rule_comparison
 from chairlift.bench.fleet_simulation.load.synthetic_arrivals import ArrivalOptions, draw_arrivals
 from chairlift.bench.fleet_simulation.scaling_rule_comparison import (
     HPA_CPU_RATIOS,
@@ -24,6 +26,18 @@ def test_every_rule_runs_and_the_searches_reach_the_goal_at_the_least_cost() -> 
     fewer = replace(LOAD, options=replace(OPTIONS, max_replicas=static.peak_replicas - 1))
     assert compare_rules(fewer, ("maximum",), capacity(), 1)[0].result.slo_attainment < LOAD.slo_goal
     assert oracle.replica_seconds < static.replica_seconds
+
+
+def test_an_interrupt_ends_the_processes_of_the_simulations_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    other, child = Mock(), Mock()
+    monkeypatch.setattr(scaling_rule_comparison, "active_children", Mock(side_effect=[[other], [other, child]]))
+    pool = MagicMock()
+    pool.return_value.__enter__.return_value.map.side_effect = KeyboardInterrupt
+    pool.return_value.__exit__.return_value = False
+    monkeypatch.setattr(scaling_rule_comparison, "ProcessPoolExecutor", pool)
+    with pytest.raises(KeyboardInterrupt):
+        compare_rules(LOAD, ("static", "maximum"), 1.0, 2)
+    assert child.terminate.called and not other.terminate.called
 
 
 @pytest.mark.full

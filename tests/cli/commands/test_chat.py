@@ -87,7 +87,7 @@ def test_the_text_of_a_stopped_answer_is_kept() -> None:
 
 def test_options_are_set_shown_and_dropped(capsys: pytest.CaptureFixture[str]) -> None:
     _, backend, errors = run_chat(
-        "/set temperature 0.5", "a", "/set stop x", "/set max-tokens 7", "b", "/set", "/set temperature", "c",
+        "/set temperature 0.5", "a", "/set stop x", "/set max-tokens 7", "b", "/set parameter", "/set temperature", "c",
         "/set q 1", "/set temperature hot", seed=3,
     )  # fmt: skip
     assert [options for _, options in backend.requests] == [
@@ -115,10 +115,10 @@ def test_statistics_are_printed_after_an_answer() -> None:
     )
 
 
-def test_a_saved_conversation_is_loaded_and_continued(tmp_path: Path) -> None:
-    file = tmp_path / "talk.json"
-    run_chat("one", f"/save {file}")
-    chat, _, _ = run_chat(f"/load {file}", "two")
+def test_a_saved_conversation_is_loaded_and_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run_chat("one", "/save ~/talk.json")
+    chat, _, _ = run_chat(f"/load {tmp_path / 'talk.json'}", "/load ~/talk.json", "two")
     assert texts(chat) == ["one", "echo one", "two", "echo two"]
 
 
@@ -146,7 +146,7 @@ def test_a_file_without_a_conversation_is_rejected(tmp_path: Path) -> None:
 
 
 def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    chat, _, _ = run_chat("/help")
+    chat, _, _ = run_chat("/")
     assert capsys.readouterr().out.strip() == HELP
     names = [line.split()[0][1:] for line in HELP.splitlines() if re.match(r"/\w", line)]
     assert names == [*chat._commands, "quit"] and set(ALIASES.values()) <= set(names)

@@ -82,7 +82,8 @@ def test_without_wait_it_returns_at_once_and_names_only_what_changes(capsys: pyt
     (400, {"error": {"message": "arguments: bad"}}, "responds 400: arguments: bad"),
     (401, {}, "responds 401: the variable CHAIRLIFT_ADMIN_KEY must have the admin key with which"),
     (404, {}, "responds 404: the variable CHAIRLIFT_ADMIN_KEY must"), (500, b"<html>", "responds 500:"),
-    (202, [], "responds 202:"),
+    (202, [], "is no fleet: its /admin/fleet"), (202, {}, "is no fleet: its /admin/fleet"),
+    (200, b"<html>", "is no fleet: its /admin/fleet"), (202, b"[" * 100_000, "is no fleet: its /admin/fleet"),
 ])  # fmt: skip
 def test_a_rejection_is_one_sentence(
     status: int, fields: Any, sentence: str, capsys: pytest.CaptureFixture[str]

@@ -109,6 +109,10 @@ def test_a_full_disk_leaves_the_key_file_as_it_was(tmp_path: Path, capsys: pytes
         assert main(["key", "alice", "--key-file", str(file)]) == 1
     assert capsys.readouterr() == ("", f"chairlift: cannot write {file}: file too large\n")
     assert file.read_text() == "# people\n"
+    new = tmp_path / "new"
+    with file_size_limit(20):
+        assert main(["key", "alice", "--key-file", str(new)]) == 1
+    assert not new.exists()
 
 
 def test_quiet_leaves_the_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

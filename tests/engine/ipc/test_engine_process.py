@@ -3,6 +3,7 @@
 import io
 import logging
 import os
+import re
 import signal
 import tempfile
 from pathlib import Path
@@ -42,6 +43,15 @@ def test_stop_is_clean_and_may_be_repeated() -> None:
     process.stop()
     process.kill()
     assert process.exit_code == 0 and has_ended(process.pid) and not folder_of(process).exists()
+
+
+def test_ctrl_c_does_not_reach_a_child_that_still_imports_its_modules() -> None:
+    process = PrespawnedProcess().take()
+    assert process is not None
+    blocked = re.search(r"SigBlk:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text())
+    process.kill()
+    process.wait()
+    assert blocked is not None and int(blocked[1], 16) & 1 << (signal.SIGINT - 1)
 
 
 def test_a_fork_of_the_spawner_does_not_keep_its_engine_running() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from chairlift.bench.fleet_simulation.load.arrivals import Arrivals, ArrivalSour
 from chairlift.bench.fleet_simulation.scaling_rules import AutoscalerRule, HpaRule, PlannedRule, StaticRule
 from chairlift.bench.fleet_simulation.sim_request_and_interfaces import ScalingRule
 from chairlift.core.errors import ConfigError
+from chairlift.core.host.blocked_interrupt import blocked_interrupt
 
 PLAN_WINDOW_SECONDS = 15.0
 """Windows of time for which the oracle plans."""
@@ -87,8 +88,16 @@ def compare_rules(load: FleetLoad, names: Sequence[str], capacity: float, num_pr
     tasks = [task for name in names for task in _tasks(name, load, capacity)]
     if num_processes == 1 or len(tasks) == 1:
         return [_run_task(task, load) for task in tasks]
+    others = set(active_children())
     with ProcessPoolExecutor(min(num_processes, len(tasks)), mp_context=get_context("spawn")) as pool:
-        return list(pool.map(_run_task, tasks, [load] * len(tasks)))
+        try:
+            with blocked_interrupt():
+                arms = pool.map(_run_task, tasks, [load] * len(tasks))
+            return list(arms)
+        except KeyboardInterrupt:
+            for child in set(active_children()) - others:  # a simulation may take minutes
+                child.terminate()
+            raise
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------

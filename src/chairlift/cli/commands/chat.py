@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -43,8 +44,8 @@ HELP = """\
 //TEXT asks the question /TEXT, which begins with a slash."""
 
 ALIASES = {
-    "?": "help", "h": "help", "clear": "new", "reset": "new", "regenerate": "retry", "history": "show", "bye": "quit",
-    "exit": "quit", "q": "quit",
+    "": "help", "?": "help", "h": "help", "clear": "new", "reset": "new", "regenerate": "retry", "history": "show",
+    "bye": "quit", "exit": "quit", "q": "quit",
 }  # fmt: skip
 """Names that other chats have for commands."""
 
@@ -230,7 +231,7 @@ class ChatSession:
         name, _, value = text.partition(" ")
         if name == "system":  # as Ollama has it
             return self.system(value.strip().strip('"'))
-        if name:
+        if text not in ("", "parameter"):
             return self._sampling.set(text)
         print("\n".join(self._sampling.lines()))
         return ""
@@ -247,6 +248,7 @@ class ChatSession:
     def _save(self, name: str) -> str:
         if not name:
             raise ConfigError("/save needs a file name")
+        name = os.path.expanduser(name)  # no shell does it here
         text = json.dumps(self.messages, ensure_ascii=False, indent=1) + "\n"
         write_whole(name, text.encode("utf-8", "backslashreplace"))
         return f"saved {_num_messages(len(self.messages))} to {name}"
@@ -254,6 +256,7 @@ class ChatSession:
     def _load(self, name: str) -> str:
         if not name:
             raise ConfigError("/load needs a file name")
+        name = os.path.expanduser(name)
         try:
             messages = json.loads(Path(name).read_text(encoding="utf-8"))
         except OSError as error:

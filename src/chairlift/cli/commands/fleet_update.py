@@ -69,9 +69,11 @@ def request(url: str, key: str, method: str, path: str, body: dict[str, Any] | N
         raise FleetUpdateFailed(f"{url} does not respond: {error_reason(error)}") from None
     try:
         fields = json.loads(content)
-    except ValueError:
-        fields = {}
-    if status in (200, 202) and isinstance(fields, dict):
+    except (ValueError, RecursionError):
+        fields = None
+    if status in (200, 202):
+        if not isinstance(fields, dict) or not {"version", "is_updating"} <= set(fields):
+            raise FleetUpdateFailed(f"{url} is no fleet: its {path} does not report an update")
         return fields
     if status in (401, 403, 404):
         raise FleetUpdateFailed(

@@ -29,11 +29,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _append_line(path: Path, line: str) -> None:
-    """Append a line to a file, which is as before if that fails. Raises OSError."""
+    """Append a line to a file, which is as before, or is not created, if that fails. Raises OSError."""
+    is_new = not path.exists()
     last_byte = path.read_bytes()[-1:] if path.is_file() else b""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         # The last line of the file may have no newline.
         append_whole(descriptor, (b"" if last_byte in (b"", b"\n") else b"\n") + line.encode() + b"\n")
+    except OSError:
+        if is_new and not os.fstat(descriptor).st_size:  # another command may have written to it
+            path.unlink(missing_ok=True)
+        raise
     finally:
         os.close(descriptor)

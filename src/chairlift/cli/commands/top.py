@@ -17,6 +17,7 @@ from chairlift.cli.client_tls import tls_context
 from chairlift.cli.live_screen import LiveScreen
 from chairlift.cli.server_load_reader import DOWN, FleetReader, FleetReading
 from chairlift.cli.settings.resolve_settings import process_environment
+from chairlift.cli.terminal_fold import obeys_sequences
 from chairlift.cli.top_table import top_lines
 from chairlift.core.errors import ConfigError
 
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     tls = tls_context(arguments.tls_ca, arguments.tls_client_cert, arguments.tls_client_key)
     reader = FleetReader(arguments.url, api_key, admin_key, tls)
     try:
-        if arguments.once or not (arguments.json or LiveScreen.is_possible(sys.stdout)):
+        if arguments.once or not (arguments.json or obeys_sequences(sys.stdout)):
             return _show_once(reader, arguments)
         if arguments.json:
             with _interrupt_flag() as interrupted:
@@ -154,7 +155,7 @@ def _screen_lines(thread: _ReaderThread, url: str, interval: float, columns: int
 
 
 def _has_colors() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return obeys_sequences(sys.stdout) and not os.environ.get("NO_COLOR")
 
 
 def _repeat(reader: FleetReader, interval: float, show: Callable[[FleetReading], Any], interrupted: Event) -> None:

@@ -88,7 +88,8 @@ class ServerChecks:
             what = f"{self.url} is no Chairlift server: /version, /load and /metrics have status "
             what += ", ".join(map(str, statuses))
             redirect = "; it redirects, perhaps to https://" if any(300 <= each < 400 for each in statuses) else ""
-            yield self.find("not_chairlift", ERROR, what + redirect)
+            content = " and other content" if statuses == [200] else ""
+            yield self.find("not_chairlift", ERROR, what + content + redirect)
 
     def _access(self) -> Iterator[Finding]:
         for name, part in self.now.parts.items():

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from chairlift.core.host.blocked_interrupt import blocked_interrupt
 from chairlift.engine.client.creator_process import CreatorProcess
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
@@ -125,9 +126,10 @@ class PrespawnedProcess:
         """Start the process. Raises OSError when it cannot be started."""
         self._creator = CreatorProcess()
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
-            [sys.executable, *COMMAND, *modules], stdin=subprocess.PIPE, bufsize=0
-        )
+        with blocked_interrupt():  # the child must not end with a traceback before it ignores Ctrl-C itself
+            self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+                [sys.executable, *COMMAND, *modules], stdin=subprocess.PIPE, bufsize=0
+            )
 
     def take(self) -> "subprocess.Popen[bytes] | None":
         """Return the process to send_start() to, once; None after that, and when it has ended."""

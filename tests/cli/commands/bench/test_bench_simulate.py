@@ -10,6 +10,7 @@ import pytest
 from chairlift.bench.fleet_simulation.load.conversations import CONVERSATION_LOADS
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, read_model
 from chairlift.bench.simulation.simulation import SimMachine
+from chairlift.cli.commands.bench import bench_simulate
 from chairlift.cli.main import main
 from chairlift.cli.settings import settings
 from chairlift.engine.config import SchedulerConfig
@@ -36,6 +37,18 @@ def test_it_runs_without_a_model_or_a_file(capsys: pytest.CaptureFixture[str], t
     assert report["engine"]["max_running_requests"] == 4 and report["workload"]["rate"] == 2
     assert {"mean", "p50", "p90", "p99"} <= set(report["latency_seconds"])
     assert report["command"].startswith("chairlift bench simulate") and str(tmp_path) not in json.dumps(report)
+
+
+def test_an_interrupt_is_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for name, words in (("simulate", ()), ("compare_rules", ("--fleet", "2"))):
+        monkeypatch.setattr(bench_simulate, name, interrupt)
+        assert main([*SMALL, *words]) == 130
+        report, error = capsys.readouterr().err.splitlines()
+        assert report.startswith("the simulation was interrupted after ") and error == "chairlift: interrupted"
+        assert report.endswith(" s; there is no report, and the next run begins anew")
 
 
 @pytest.mark.full

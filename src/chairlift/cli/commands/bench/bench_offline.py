@@ -2,8 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.bench.offline.comparison import Arm, ArmRuns, arms_of, check_comparison, run_interleaved
@@ -13,6 +12,7 @@ from chairlift.bench.peers.registry import peers_of
 from chairlift.bench.report import environment, plot, report, report_output
 from chairlift.bench.report.redaction import redacted_model
 from chairlift.cli.console import Console
+from chairlift.cli.interrupt_report import reporting_interrupt
 from chairlift.cli.output_file_checks import check_outputs
 from chairlift.cli.settings import bench_settings, settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
@@ -115,7 +115,7 @@ def _run_arms(
         def describe_progress() -> str:
             return f"{progress.num_requests} of {count} requests and {progress.num_tokens} output tokens were done"
 
-        with _report_interrupt(console, describe_progress), progress:
+        with reporting_interrupt(console, describe_progress), progress:
 
             def record_progress(num_tokens: int, is_finished: bool) -> None:
                 progress.tokens(num_tokens)
@@ -132,21 +132,11 @@ def _run_arms(
         speed = result["output_tokens_per_second"]
         console.print_line(f"run {number + 1} of {arguments.repeat}: {arm.name} {speed:.1f} output tokens/s")
 
-    with _report_interrupt(console, lambda: f"{num_runs} of {len(arms) * arguments.repeat} runs were done"):
+    with reporting_interrupt(console, lambda: f"{num_runs} of {len(arms) * arguments.repeat} runs were done"):
         return run_interleaved(
             arms, run_spec, repeat=arguments.repeat, threads=arguments.threads, shown=arguments.verbose,
             note=print_speed,
         )  # fmt: skip
-
-
-@contextmanager
-def _report_interrupt(console: Console, describe: Callable[[], str]) -> Iterator[None]:
-    """Print what was done when Ctrl-C ends the block."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        console.print_line(f"{describe()}; there is no report, and the next run begins anew")
-        raise
 
 
 def _report_errors(arm_runs: Sequence[ArmRuns], console: Console) -> int:

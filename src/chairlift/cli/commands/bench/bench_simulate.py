@@ -21,6 +21,7 @@ from chairlift.bench.simulation.step_fit import fit
 from chairlift.bench.simulation.step_samples import read_samples
 from chairlift.bench.workload.workload import Workload
 from chairlift.cli.console import Console
+from chairlift.cli.interrupt_report import reporting_interrupt
 from chairlift.cli.output_file_checks import check_outputs
 from chairlift.cli.settings import bench_settings, settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
@@ -45,7 +46,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ConfigError and InvalidRequest for invalid input.
     """
-    console = Console(quiet=arguments.quiet)
+    console, started_at = Console(quiet=arguments.quiet), time.perf_counter()
+    with reporting_interrupt(
+        console, lambda: f"the simulation was interrupted after {time.perf_counter() - started_at:.1f} s"
+    ):
+        return _run(arguments, console)
+
+
+def _run(arguments: argparse.Namespace, console: Console) -> int:
     environ = process_environment()
     workload_settings = resolve_group(bench_settings.WORKLOAD, arguments, environ)
     fleet_settings = resolve_group(bench_settings.SIMULATED_FLEET, arguments, environ)
