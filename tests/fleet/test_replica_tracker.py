@@ -69,10 +69,22 @@ def test_a_failed_replica_is_no_sample_and_has_its_reason() -> None:
 def test_a_replica_that_does_not_answer_for_a_minute_is_stuck(silence: float, is_stuck: bool) -> None:
     tracker = ReplicaTracker()
     tracker.update([replica()], load(), set(), 0.0)
+    for now in range(0, int(silence), 5):
+        tracker.update([replica()], {}, set(), float(now))
     pool = tracker.update([replica()], {}, set(), silence)
     assert list(pool.stuck) == (["a"] if is_stuck else []) and pool.samples[0].state is ReplicaState.READY
     assert not tracker.update([replica(STOPPING)], {}, set(), silence).stuck
     assert not tracker.update([replica()], {}, {"a"}, silence).stuck, "it drains: its stop is on the way"
+
+
+def test_the_time_in_which_the_tracker_itself_was_stopped_does_not_count() -> None:
+    tracker = ReplicaTracker()
+    tracker.update([replica()], load(), set(), 0.0)
+    assert not tracker.update([replica()], {}, set(), 3600.0).stuck
+    assert not tracker.update([replica()], {}, set(), 3650.0).stuck
+    for now in range(3650, 3700, 5):
+        tracker.update([replica()], {}, set(), float(now))
+    assert tracker.update([replica()], {}, set(), 3700.0).stuck
 
 
 def test_the_time_of_a_start_counts_from_the_first_look_and_not_from_the_order() -> None:

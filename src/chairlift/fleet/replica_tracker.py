@@ -7,7 +7,7 @@ state:   STARTING   STARTING    READY   READY (no numbers)  DRAINING
                                            report: stuck, to be stopped and replaced
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -15,6 +15,9 @@ from chairlift.autoscaler.pool_sample import ReplicaSample
 from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.core.load_report import ReplicaState
 from chairlift.router.health.replica_load import ReplicaLoad
+
+LONGEST_GAP_SECONDS = 30.0
+"""Seconds between two updates above which the rest is no time in which a replica did not answer."""
 
 
 class _Phase(IntEnum):
@@ -87,6 +90,7 @@ class ReplicaTracker:
         self.start_seconds = start_seconds
         self._unresponsive_seconds = unresponsive_seconds
         self._seen: dict[str, _Seen] | None = None
+        self._updated_at: float | None = None
         self._answered_at: float | None = None
         self._became_ready_at: float | None = None
 
@@ -96,6 +100,7 @@ class ReplicaTracker:
         """Return the pool; `loads` are the reports by URL, `draining` the ids that get no new requests."""
         before = self._seen or {}
         is_first = self._seen is None
+        self._skip_pause(before.values(), now)
         self._seen = {
             each.replica_id: before.get(each.replica_id) or _Seen(seen_at=now, is_adopted=is_first, phase_at=now)
             for each in replicas
@@ -120,6 +125,14 @@ class ReplicaTracker:
             failed={each.replica_id: each.reason for each in replicas if each.state is PlacementState.FAILED},
             answered_at=self._answered_at, became_ready_at=self._became_ready_at,
         )  # fmt: skip
+
+    def _skip_pause(self, replicas: Iterable[_Seen], now: float) -> None:
+        """Leave out the time in which this process did not look: it was stopped, or the machine slept or was busy."""
+        pause = 0.0 if self._updated_at is None else now - self._updated_at - LONGEST_GAP_SECONDS
+        self._updated_at = now
+        for seen in replicas:
+            if pause > 0 and seen.answered_at is not None:
+                seen.answered_at += pause
 
     def _note(self, replica: ClusterReplica, seen: _Seen, load: ReplicaLoad | None, now: float) -> None:
         phase = _Phase.RUNNING if replica.state is PlacementState.RUNNING else _Phase.PLACED
