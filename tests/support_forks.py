@@ -94,6 +94,7 @@ def serve(folder: str, modules: Sequence[str]) -> Request | None:
     wakes, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, whose end is the end of this process, too
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))  # an engine's start blocks it, perhaps the first start
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     sys.stdout.write("ready\n")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def blocked_interrupt() -> Iterator[None]:
-    """Delay Ctrl-C until the block has ended; a child that the block starts never gets it.
+    """Delay Ctrl-C for this thread until the block has ended; a child that the block starts never gets it.
 
     A terminal sends Ctrl-C to all processes of the group. A child inherits the blocked signal, so that it does not end
     with a traceback before it can ignore the signal itself.
