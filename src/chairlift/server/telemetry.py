@@ -7,13 +7,13 @@ import sys
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from chairlift.core.engine_output import Usage
 from chairlift.core.host.resource_monitor import ResourceUsage
+from chairlift.core.host.system_files import PROC, read_stat
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request_timeline import Timeline
 from chairlift.engine.scheduler_and_cache_state import CacheState
@@ -308,9 +308,11 @@ def _process(pid: int) -> tuple[float, int, int | None] | None:
     """Return CPU seconds, resident bytes and open files of a process; None if the system does not report them."""
     if sys.platform != "linux":
         return None
+    fields = read_stat(PROC / str(pid))
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        open_files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    except (OSError, ValueError):
+        open_files = len(list((PROC / str(pid) / "fd").iterdir()))
+    except OSError:
+        return None
+    if not fields:
         return None
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND, int(fields[21]) * PAGE_BYTES, open_files

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from chairlift.core.host.system_files import read_lines, read_number, read_sizes
+from chairlift.core.host.system_files import read_lines, read_number, read_sizes, read_stat
 
 
 def test_a_missing_file_and_a_folder_have_no_lines(tmp_path: Path) -> None:
@@ -16,6 +16,11 @@ def test_a_number_is_none_where_there_is_no_limit(tmp_path: Path) -> None:
         (tmp_path / "file").write_text(text)
         assert read_number(tmp_path / "file") == number
     assert read_number(tmp_path / "none") is None
+
+
+def test_the_fields_of_a_process_begin_behind_its_command(tmp_path: Path) -> None:
+    (tmp_path / "stat").write_bytes(b"12 (a) \xff (b) R 1 2\n")
+    assert read_stat(tmp_path) == ["R", "1", "2"] and read_stat(tmp_path / "none") == []
 
 
 def test_sizes_are_in_bytes(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from chairlift.core.host.system_files import PROC, read_stat
+
 REPLICA_VARIABLE = "CHAIRLIFT_LOCAL_REPLICA"
 """Environment variable of a replica's process with its id, which its children inherit."""
 
-PROC = Path("/proc")
 REMOVED = " (deleted)"
 """What the system appends to the path of an open file that was removed."""
 
@@ -23,7 +24,7 @@ _STATE, _SESSION, _START = 0, 3, 19
 
 def start_ticks(pid: int) -> int:
     """Return when a process was started, in clock ticks since the start of the system; 0 if it does not run."""
-    fields = _stat(pid)
+    fields = read_stat(PROC / str(pid))
     return 0 if fields[_STATE : _STATE + 1] in ([], ["Z"], ["X"]) else int(fields[_START])
 
 
@@ -51,7 +52,7 @@ def holders_of_removed(folder: Path) -> Iterator[tuple[int, Path]]:
 
 def is_session_leader(pid: int) -> bool:
     """Return whether a process leads its session, as that of a replica does."""
-    fields = _stat(pid)
+    fields = read_stat(PROC / str(pid))
     return bool(fields) and int(fields[_SESSION]) == pid
 
 
@@ -69,7 +70,7 @@ def _kill_member(pid: int, session: int, replica_id: str) -> bool:
 
 
 def _is_member(pid: int, session: int, replica_id: str) -> bool:
-    fields = _stat(pid)
+    fields = read_stat(PROC / str(pid))
     if not fields or int(fields[_SESSION]) != session:
         return False
     try:
@@ -77,13 +78,6 @@ def _is_member(pid: int, session: int, replica_id: str) -> bool:
     except OSError:
         return False
     return f"{REPLICA_VARIABLE}={replica_id}".encode() in environ
-
-
-def _stat(pid: int) -> list[str]:
-    try:
-        return (PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return []
 
 
 def _pids() -> list[int]:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from chairlift.core.host.system_files import PROC, read_lines
+from chairlift.core.host.system_files import PROC, read_lines, read_stat
 
-_STATE_FIELD = 3  # the first field behind the command in /proc/PID/stat, by the numbers of proc(5)
+_STATE_FIELD = 3  # the first field of read_stat, by the numbers of proc(5)
 _ACTIVITY_FIELDS = (10, 12, 14, 15, 42)
 """Minor and major page faults, user and system time, and the delay of block reads."""
 
@@ -25,7 +25,7 @@ class ActivityWatch:
     """Whether a process runs, loads pages or reads files between two calls."""
 
     def __init__(self, pid: int, *, proc: Path = PROC) -> None:
-        self._file = proc / str(pid) / "stat"
+        self._folder = proc / str(pid)
         self._counters: tuple[int, ...] = ()
 
     def was_active(self) -> bool:
@@ -37,8 +37,7 @@ class ActivityWatch:
         return bool(before) and bool(self._counters) and before != self._counters
 
     def _read(self) -> tuple[int, ...]:
-        text = " ".join(read_lines(self._file))
-        fields = text.rpartition(")")[2].split()  # the command, in parentheses, may contain anything
+        fields = read_stat(self._folder)
         if len(fields) <= max(_ACTIVITY_FIELDS) - _STATE_FIELD:
             return ()
         return tuple(int(fields[number - _STATE_FIELD]) for number in _ACTIVITY_FIELDS)
@@ -91,7 +90,7 @@ class RunQueueDelay:
         """Return whether a thread that mostly waited has the niceness 19."""
         if times.delay_seconds <= times.run_seconds:
             return False
-        fields = " ".join(read_lines(self._tasks / name / "stat")).rpartition(")")[2].split()
+        fields = read_stat(self._tasks / name)
         return len(fields) > _NICE_FIELD - _STATE_FIELD and int(fields[_NICE_FIELD - _STATE_FIELD]) == LOWEST_PRIORITY
 
     def seconds(self) -> float:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from chairlift.core.host.system_files import PROC, read_lines, read_sizes
+from chairlift.core.host.system_files import PROC, read_sizes, read_stat
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 """Clock ticks per second of the CPU times in /proc."""
@@ -94,7 +94,7 @@ class ProcessTree:
 
     def _stat(self, pid: int) -> list[str] | None:
         """Return the fields of /proc/PID/stat from the third one (state) on; None if the process has ended."""
-        fields = " ".join(read_lines(self._proc / str(pid) / "stat")).rpartition(")")[2].split()
+        fields = read_stat(self._proc / str(pid))
         return fields if len(fields) > 14 else None
 
 

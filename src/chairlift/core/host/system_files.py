@@ -1,4 +1,4 @@
-"""read_lines: reads a file of /proc, /sys or a control group; one that is missing has no lines."""
+"""read_lines, read_stat: read a file of /proc, /sys or a control group; one that is missing has no lines."""
 
 from pathlib import Path
 
@@ -12,6 +12,14 @@ def read_lines(file: Path) -> list[str]:
         return file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
+
+
+def read_stat(folder: Path) -> list[str]:
+    """Return the fields of the file stat of a process or thread, /proc/PID, from the third one (state) on.
+
+    The first two are the id and the command, which may contain spaces and parentheses. Empty if the process has ended.
+    """
+    return " ".join(read_lines(folder / "stat")).rpartition(")")[2].split()
 
 
 def read_number(file: Path) -> int | None:
