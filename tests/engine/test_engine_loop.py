@@ -51,6 +51,19 @@ def test_after_a_burst_the_memory_is_returned_and_prompts_that_were_used_last_ar
     harness.check_outputs(no_faults=True)
 
 
+def test_threads_are_renewed_between_two_steps_where_the_runner_has_some() -> None:
+    harness, renewed = EngineHarness(FAKE), []
+    harness.loop.renew_threads()
+    harness.runner.renew_threads = lambda: renewed.append(True)  # type: ignore[attr-defined]
+    harness.submit(make_request("a", 10, 5))
+    harness.step()
+    harness.loop.collect_in_flight()
+    harness.loop.renew_threads()
+    assert renewed == [True]
+    harness.drain()
+    harness.check_outputs(no_faults=True)
+
+
 def test_a_rejection_comes_back_as_the_last_output() -> None:
     harness = EngineHarness(FAKE, max_queue_size=1)
     harness.submit(make_request("a", 10, 5), make_request("b", 10, 5))

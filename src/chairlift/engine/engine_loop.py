@@ -20,7 +20,14 @@ from chairlift.engine.kv.cache_trimmer import CacheTrimmer
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest
-from chairlift.engine.runner.base import FailsBetweenSteps, ReleasesBlocks, ReportsDeviceMemory, Runner, RunnerInfo
+from chairlift.engine.runner.base import (
+    FailsBetweenSteps,
+    ReleasesBlocks,
+    RenewsThreads,
+    ReportsDeviceMemory,
+    Runner,
+    RunnerInfo,
+)
 from chairlift.engine.runner.threaded import ThreadedRunner
 from chairlift.engine.scheduler.engine_limits import LimitsConfig
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
@@ -328,6 +335,13 @@ class EngineLoop:
         finally:
             self.warmup_started_at = None
         return time.perf_counter() - started_at
+
+    def renew_threads(self) -> None:
+        """Start the threads that compute anew, with the priority of the calling thread and no step in flight."""
+        assert not self.scheduler.in_flight_steps, "collect the steps in flight first"
+        self._mask_worker.stop()  # its thread starts again with the next masks
+        if isinstance(self._runner, RenewsThreads):
+            self._runner.renew_threads()
 
     # -- snapshots -------------------------------------------------------------------------------------------------
 

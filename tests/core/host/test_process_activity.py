@@ -1,4 +1,4 @@
-"""ActivityWatch, RunQueueDelay: what the kernel counts for a process, in files of the test and for real processes."""
+"""ActivityWatch, RunQueueDelay, cpu_seconds: what the kernel counts, in files of the test and for real processes."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.core.host.process_activity import ActivityWatch, RunQueueDelay, without_delay
+from chairlift.core.host.process_activity import ActivityWatch, RunQueueDelay, cpu_seconds, without_delay
 
 
 def write_stat(proc: Path, *, faults: int = 0, user_ticks: int = 0, other: int = 0) -> None:
@@ -83,3 +83,12 @@ def test_a_stopped_process_is_not_active() -> None:
             assert RunQueueDelay(process.pid).seconds() == 0.0
         finally:
             process.kill()
+
+
+def test_the_processor_time_of_a_process_has_that_of_all_its_threads_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "5").mkdir()
+    assert cpu_seconds(5, proc=tmp_path) == 0.0, "the process has ended"
+    write_stat(tmp_path, user_ticks=3 * os.sysconf("SC_CLK_TCK"), other=7)
+    assert cpu_seconds(5, proc=tmp_path) == 3.0
+    times = os.times()
+    assert cpu_seconds(os.getpid()) == pytest.approx(times.user + times.system, abs=0.5)

@@ -1,5 +1,6 @@
 """InlineClient: every accepted request gets one final output, also on failure; an idle engine uses no CPU time."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -151,6 +152,71 @@ def test_the_state_says_where_the_engine_is_in_its_life_and_nothing_is_started_a
     assert (client.state, client.restarts) == (ReplicaState.DEAD, 0)
     client.close()
     assert (client.state, client.restarts) == (ReplicaState.STOPPED, 0)
+
+
+def test_an_engine_goes_on_in_new_threads_with_the_priority_of_the_caller(client: InlineClient) -> None:
+    own, threads, renewed = os.getpriority(os.PRIO_PROCESS, 0), [client.thread], []
+    client.loop.renew_threads = lambda: renewed.append(threading.get_native_id())  # type: ignore[method-assign]
+    sink, request = RequestSink(), make_request("a", 9, 200)
+    client.submit(request, sink)
+    for niceness in (0, 3, 0, 0):
+        if niceness:
+            client.lower_thread_priority(niceness)
+        else:
+            client.move_to_new_thread()
+            wait_until(lambda: client.thread not in threads)
+            threads.append(client.thread)
+        native_id = client.run_command(threading.get_native_id)
+        assert os.getpriority(os.PRIO_PROCESS, native_id) == own + niceness and renewed[-1] == native_id
+    assert [thread.is_alive() for thread in threads] == [False] * 3 + [True] and len(renewed) == 4
+    assert sink.wait().finish_reason is FinishReason.LENGTH
+    assert sink.tokens == expected_tokens(request.prompt_token_ids, request.params, FAKE)
+
+
+def test_an_engine_moves_twice_at_once_and_commands_in_between_run_once(client: InlineClient) -> None:
+    first, ran = client.thread, []
+    with client.paused():
+        for _ in range(3):
+            client.move_to_new_thread()
+        moving = [thread for thread in threading.enumerate() if thread.name == "chairlift-engine"]
+        wait_until(lambda: len(client._commands) >= 6)
+        for number in range(3):
+            client.post(lambda number=number: ran.append(number))
+    wait_until(lambda: ran == [0, 1, 2])
+    assert client.thread in moving and client.thread is not first
+    wait_until(lambda: not any(thread.is_alive() for thread in {first, *moving} - {client.thread}))
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_an_engine_that_moves_can_be_closed(gated_client: InlineClient, gate: StepGate, is_moved: bool) -> None:
+    client, sink = gated_client, RequestSink()
+    client.submit(make_request("a", 3), sink)
+    assert gate.entered.wait(WAIT_SECONDS)
+    first = client.thread
+    client.move_to_new_thread()
+    if is_moved:
+        wait_until(lambda: len(client._commands) == 2)
+    threading.Timer(0.05, gate.opened.set).start()
+    client.close()
+    assert isinstance(sink.wait().error, EngineDead) and not client.thread.is_alive() and not first.is_alive()
+    wait_until(lambda: not client.thread.is_alive())
+    client.move_to_new_thread()
+    client.lower_thread_priority(3)
+    assert client.state is ReplicaState.STOPPED
+
+
+def test_threads_that_cannot_be_started_leave_the_engine_as_it_was(
+    client: InlineClient, caplog: pytest.LogCaptureFixture
+) -> None:  # fmt: skip
+    def fail() -> None:
+        raise RuntimeError("cannot start 2 threads")
+
+    client.loop.renew_threads = fail  # type: ignore[method-assign]
+    client.move_to_new_thread()
+    sink = RequestSink()
+    client.submit(make_request("a", 3), sink)
+    assert sink.wait().finish_reason is FinishReason.LENGTH
+    wait_until(lambda: "keep their priority: cannot start 2 threads" in caplog.text)
 
 
 def test_the_state_is_returned_at_once_during_a_step(gated_client: InlineClient, gate: StepGate) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -12,7 +13,7 @@ from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.runner.fake import FakeRunner
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.runner.threaded import ThreadedRunner
-from chairlift.engine.step_plan import StepPlan
+from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
 from support_engine import EngineHarness, make_request, make_result
 
@@ -192,6 +193,31 @@ def test_after_a_failure_in_flight_the_later_launch_leaves_no_trace() -> None:
 def test_blocks_are_released_by_an_inner_runner_that_can() -> None:
     assert ThreadedRunner(FakeRunner(FakeConfig(num_blocks=10))).release_blocks(4) == 6
     assert ThreadedRunner(cast("Runner", object())).release_blocks(4) == 0
+
+
+def test_steps_go_on_in_a_new_thread_and_an_end_that_was_not_read_stops_none(
+    inner: GatedRunner, runner: ThreadedRunner
+) -> None:  # fmt: skip
+    renewed: list[threading.Thread] = []
+    inner.gate.release(3)
+    runner.launch(plan(0))
+    runner.collect()
+    before = engine_runner_threads()
+    inner.renew_threads = lambda: renewed.append(threading.current_thread())  # type: ignore[attr-defined]
+    runner.renew_threads()
+    assert renewed == [threading.current_thread()]
+    after = engine_runner_threads()
+    assert len(after) == len(before) and after != before
+    masked = replace(plan(1), masked_samples=np.zeros(1, np.int32))
+    inner.supply_masks = lambda *_: None  # type: ignore[attr-defined]
+    runner.launch(masked)
+    runner.supply_masks(1, cast("TokenMasks", None))
+    assert runner.collect().step_id == 1
+    ThreadedRunner(cast("Runner", object())).renew_threads()
+
+
+def engine_runner_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "chairlift-runner"}
 
 
 def test_the_memory_of_the_inner_runners_device_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
-"""ActivityWatch, RunQueueDelay: what the kernel reports about the activity of a process and its threads."""
+"""ActivityWatch, RunQueueDelay, cpu_seconds: what the kernel reports about the activity of processes and threads."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from chairlift.core.host.system_files import PROC, read_lines, read_stat
 _STATE_FIELD = 3  # the first field of read_stat, by the numbers of proc(5)
 _ACTIVITY_FIELDS = (10, 12, 14, 15, 42)
 """Minor and major page faults, user and system time, and the delay of block reads."""
+_USER_FIELD = 14  # and system time follows
 
 NANOSECONDS = 1e-9
 
@@ -41,6 +43,12 @@ class ActivityWatch:
         if len(fields) <= max(_ACTIVITY_FIELDS) - _STATE_FIELD:
             return ()
         return tuple(int(fields[number - _STATE_FIELD]) for number in _ACTIVITY_FIELDS)
+
+
+def cpu_seconds(pid: int, *, proc: Path = PROC) -> float:
+    """Return the processor time of a process without its children; 0.0 where the kernel does not report it."""
+    fields = read_stat(proc / str(pid))[_USER_FIELD - _STATE_FIELD : _USER_FIELD - _STATE_FIELD + 2]
+    return sum(map(int, fields)) / os.sysconf("SC_CLK_TCK") if fields else 0.0
 
 
 def without_delay(seconds: float, delay_seconds: float) -> float:

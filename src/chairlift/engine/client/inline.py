@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
+from chairlift.core.cpu_affinity_and_priority import lower_priority
 from chairlift.core.engine_output import EngineOutput
 from chairlift.core.errors import ChairliftError, DuplicateRequestId, EngineDead, InvalidRequest, StructuredOutputFailed
 from chairlift.core.load_report import LoadReport, ReplicaState
@@ -47,6 +48,9 @@ class InlineClient:
 
     While no request is open the thread sleeps until a command comes. `loop` belongs to that thread, which `holds`
     stop between two steps. In a fork of the process everything raises EngineDead, and nothing waits; see `creator`.
+
+    Attributes:
+        thread: the engine thread; another one after move_to_new_thread().
     """
 
     def __init__(
@@ -70,6 +74,8 @@ class InlineClient:
         self._trim_at: float | None = None
         self._dead: EngineDead | None = None
         self.holds: list[EngineHold] = []
+        self._has_ended = threading.Event()
+        self._hand_over: Command | None = None  # lets another thread run the engine
         started: Future[None] = Future()
         self.thread = threading.Thread(target=self._run, args=(started,), name="chairlift-engine", daemon=True)
         close_at_exit(self)  # before the start, so that an exit waits for it
@@ -204,7 +210,7 @@ class InlineClient:
             self.holds.append(hold)
         try:
             is_posted = self.post(self._collect_in_flight, hold.run, self._forget_cache)
-            if not is_posted or not hold.wait_until_held(self.thread.is_alive):
+            if not is_posted or not hold.wait_until_held(lambda: not self._has_ended.is_set()):
                 raise self._dead or EngineDead("the engine is closed")
             yield
         finally:
@@ -249,7 +255,26 @@ class InlineClient:
             for hold in self.holds:  # no step follows, so their holders are not disturbed
                 hold.release()
         if threading.current_thread() is not self.thread:
+            self._has_ended.wait()
             self.thread.join()
+
+    def move_to_new_thread(self) -> None:
+        """Let the engine go on in a new engine thread after the step in progress; does not wait for that.
+
+        The new thread, and the threads that compute, have the priority of the calling thread: a thread's priority can
+        be lowered, but not raised. Raises RuntimeError if the thread cannot be started.
+        """
+        threading.Thread(target=self._succeed, name="chairlift-engine", daemon=True).start()
+
+    def lower_thread_priority(self, niceness: int) -> None:
+        """Make the engine thread and the threads that compute `niceness` levels nicer; does not wait for that."""
+
+        def lower() -> None:
+            if self._dead is None:
+                lower_priority([threading.get_native_id()], niceness)
+                self._renew_threads()
+
+        self.post(self._collect_in_flight, lower)
 
     # -- in the engine thread --------------------------------------------------------------------------------------
 
@@ -307,8 +332,8 @@ class InlineClient:
             try:
                 return result.result(timeout=1.0)
             except TimeoutError:
-                # The thread may have ended without running the commands that were queued last.
-                if not self.thread.is_alive() and not result.done():
+                # The engine may have ended without running the commands that were queued last.
+                if self._has_ended.is_set() and not result.done():
                     raise self._dead or EngineDead("the engine is closed") from None
 
     # -- the engine thread -----------------------------------------------------------------------------------------
@@ -319,26 +344,64 @@ class InlineClient:
         except BaseException as error:
             self._dead = EngineDead(f"the engine did not start: {error}")
             self._stop_runner()
+            self._has_ended.set()
             started.set_exception(error)
             return
         self._compile_queue = CompileQueue(self.loop.scheduler.config.max_queue_size)
         self.loop.watch_runner(self.post)
         started.set_result(None)
+        self._work()
+
+    def _succeed(self) -> None:
+        """Wait until the engine has left its thread, and run it in this one."""
+        thread, may_run = threading.current_thread(), threading.Event()
+
+        def hand_over() -> None:
+            self.thread = thread
+            may_run.set()
+
+        self.post(self._collect_in_flight, lambda: self._leave(hand_over))
+        while not may_run.wait(timeout=1.0):
+            if self._has_ended.is_set():
+                return
+        self._work(self._renew_threads)
+
+    def _leave(self, hand_over: Command) -> None:
+        self._hand_over = hand_over
+
+    def _renew_threads(self) -> None:
+        """Start the threads that compute anew, with the priority of this thread."""
+        try:
+            self.loop.renew_threads()
+        except RuntimeError as error:
+            log.warning("the threads that compute keep their priority: %s", error)
+
+    def _work(self, begin: Command = lambda: None) -> None:
+        """Run the engine until it ends or leaves this thread."""
         message = "the engine was closed"
         try:
+            begin()
             self._run_loop()
+            if (hand_over := self._hand_over) is not None:
+                self._hand_over = None
+                hand_over()
+                return
         except BaseException as error:  # a native library may panic
             is_known = isinstance(error, ChairliftError)
             message = f"the engine failed: {error}" if is_known else "the engine failed with an internal error"
             log.error("the engine died: %s", error, exc_info=not isinstance(error, EngineDead))
-        finally:
+        try:
             self._shutdown(EngineDead(message))
+        finally:
+            self._has_ended.set()
 
     def _run_loop(self) -> None:
         loop = self.loop
         while self._wait():
             for _ in range(len(self._commands)):  # only the queued ones: a flood of later ones must stop no step
                 self._commands.popleft()()
+                if self._hand_over is not None:
+                    return
             if self._closing:
                 continue
             self.deliver(self._compile_queue.expire())

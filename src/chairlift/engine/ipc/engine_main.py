@@ -26,12 +26,13 @@ from pathlib import Path
 
 import zmq
 
-from chairlift.core.cpu_affinity_and_priority import lower_priority, pin_process, thread_ids, usable_cpus
+from chairlift.core.cpu_affinity_and_priority import pin_process, usable_cpus
 from chairlift.core.errors import ConfigError, ModelError
 from chairlift.core.host.process_activity import RunQueueDelay
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.gc_tuning import tune_gc
+from chairlift.engine.ipc.engine_priority import EnginePriority
 from chairlift.engine.ipc.engine_process import LENGTH_BYTES
 from chairlift.engine.ipc.engine_server import EngineServer
 from chairlift.engine.ipc.error_encoding import as_engine_error
@@ -46,11 +47,8 @@ MAX_UNREAD_MESSAGES = 1000
 SWITCH_SECONDS = 0.0005
 """How long the engine thread may keep the GIL while the main thread has a message to send."""
 
-NICENESS = 5
-"""Added to the nice level of an engine that shares CPUs with its clients: the clients' short work goes first."""
-
 OUTPUT_INTERVAL_SECONDS = 0.002
-"""Seconds without outputs for such a client, for each choice in its last message: see ADR 0022."""
+"""Seconds without outputs for a client that shares CPUs with the engine, a choice in its last message: ADR 0022."""
 
 MAX_MESSAGES_PER_POLL = 256
 PARENT_CHECK_SECONDS = 1.0
@@ -83,6 +81,7 @@ class EngineProcessMain:
             self._send, self._commands.put, start.config, os.getpid(), delay=RunQueueDelay().seconds
         )
         self._engine: InlineClient | None = None
+        self._priority: EnginePriority | None = None
         self._poller = zmq.Poller()
         for source in (self._socket, self._commands.fileno(), spawner):
             self._poller.register(source, zmq.POLLIN)
@@ -117,6 +116,8 @@ class EngineProcessMain:
                 log.warning("dropped: a message of %d parts, expected 1", len(frames))
         for command in self._commands.drain():
             command()
+        if self._priority is not None:
+            self._priority.check()
         return self._server.tick(time.monotonic())
 
     def _stop_reason(self) -> str | None:
@@ -139,7 +140,6 @@ class EngineProcessMain:
 
     def _start_engine(self) -> None:
         """Start the engine, in a thread of its own: clients are served meanwhile."""
-        other_threads = thread_ids()
         try:
             runner = self._start.spec.build()
             loop = EngineLoop(runner, self._start.config, enable_prefix_caching=self._start.enable_prefix_caching)
@@ -151,14 +151,14 @@ class EngineProcessMain:
             reported = as_engine_error(error, "the engine did not start")
             self._commands.put(lambda: self._server.engine_failed(reported))
             return
-        shares_cpus = usable_cpus() <= frozenset(engine.info.busy_cpus)
-        if shares_cpus and engine.info.may_have_low_priority:  # it computes on all processors of its clients
-            lower_priority(thread_ids() - other_threads, NICENESS)
-        self._commands.put(lambda: self._on_started(engine, OUTPUT_INTERVAL_SECONDS if shares_cpus else 0.0))
+        self._commands.put(lambda: self._on_started(engine))
 
-    def _on_started(self, engine: InlineClient, output_interval: float) -> None:
+    def _on_started(self, engine: InlineClient) -> None:
         self._engine = engine
-        self._server.engine_started(engine, output_interval)
+        shares_cpus = usable_cpus() <= frozenset(engine.info.busy_cpus)  # it computes on all processors of its clients
+        if shares_cpus and engine.info.may_have_low_priority:
+            self._priority = EnginePriority(engine)
+        self._server.engine_started(engine, OUTPUT_INTERVAL_SECONDS if shares_cpus else 0.0)
 
     def _close(self, reason: str) -> None:
         """End every request and notify all clients; wait at most stop_timeout for the running step."""

@@ -114,6 +114,18 @@ class ReleasesBlocks(Protocol):
 
 
 @runtime_checkable
+class RenewsThreads(Protocol):
+    """A Runner with threads of its own that compute."""
+
+    def renew_threads(self) -> None:
+        """Start the threads that compute anew, with the priority of the calling thread.
+
+        No step may be in flight. Raises RuntimeError if they cannot be started; the old ones stay then.
+        """
+        ...
+
+
+@runtime_checkable
 class ReportsDeviceMemory(Protocol):
     """A Runner that may compute on a device with memory of its own."""
 

@@ -5,7 +5,14 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from chairlift.core.errors import EngineDead
-from chairlift.engine.runner.base import FailsBetweenSteps, ReleasesBlocks, ReportsDeviceMemory, Runner, RunnerInfo
+from chairlift.engine.runner.base import (
+    FailsBetweenSteps,
+    ReleasesBlocks,
+    RenewsThreads,
+    ReportsDeviceMemory,
+    Runner,
+    RunnerInfo,
+)
 from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
 
@@ -44,6 +51,13 @@ class ThreadedRunner:
         """Release blocks of the inner runner, which is in no step."""
         return self._inner.release_blocks(num_kept, moves) if isinstance(self._inner, ReleasesBlocks) else 0
 
+    def renew_threads(self) -> None:
+        """Start the thread and those of the inner runner anew."""
+        self._end_thread()
+        self.start_thread()
+        if isinstance(self._inner, RenewsThreads):
+            self._inner.renew_threads()
+
     def device_memory(self) -> tuple[int, int]:
         """Return the memory of the inner runner's device."""
         return self._inner.device_memory() if isinstance(self._inner, ReportsDeviceMemory) else (0, 0)
@@ -78,12 +92,15 @@ class ThreadedRunner:
 
     def stop(self) -> None:
         """End the thread after the step in progress, then the inner runner."""
+        self._end_thread()
+        self._inner.stop()
+
+    def _end_thread(self) -> None:
         if self._thread is not None:
             self._plans.put(None)
             self._masks.put(None)
             self._thread.join()
-            self._thread = None
-        self._inner.stop()
+            self._thread, self._masks = None, SimpleQueue()
 
     def _work(self) -> None:
         failed = -1

@@ -35,6 +35,7 @@ from chairlift.model.device.kv_dtype import kv_cache_dtype
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.step_error_translation import StepErrors
 from chairlift.model.device.torch_thread_count import TorchThreadCount
+from chairlift.model.kernels.cpu.threads import renew_pool_threads
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.runner.executor_and_cuda_graph_choice import (
     StepExecutor,
@@ -185,6 +186,10 @@ class TorchRunner:
         if moves:
             engine.backend.copy_blocks(engine.kv, torch.tensor(moves, device=engine.loaded.device))
         return engine.populator.release(num_kept)
+
+    def renew_threads(self) -> None:
+        """Start the native kernels' threads anew; torch starts others for each thread that calls it."""
+        renew_pool_threads()
 
     def device_memory(self) -> tuple[int, int]:
         """Return the bytes of tensors on the device, and the bytes held for them; zeros on a CPU."""

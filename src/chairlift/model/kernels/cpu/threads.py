@@ -7,7 +7,6 @@ With more than two usable processors, the kernels leave one to the API process a
 
 import ctypes
 import os
-from functools import cache
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu.kernel_cpus import chosen_cpus
@@ -30,6 +29,14 @@ class ThreadPool:
         if not self.handle:
             raise ConfigError(f"cannot start {len(cpus)} threads", option="cpu_threads")
 
+    def renew_threads(self) -> None:
+        """Replace the threads by new ones, which have the priority of the calling thread.
+
+        Raises RuntimeError if they cannot be started; the old ones stay.
+        """
+        if not self._native.pool_renew_threads(self.handle):
+            raise RuntimeError(f"cannot start {len(self.cpus)} threads")
+
     def close(self) -> None:
         """End the threads. The pool cannot be used afterwards."""
         handle, self.handle = self.handle, None
@@ -37,10 +44,20 @@ class ThreadPool:
             self._native.pool_free(handle)
 
 
-@cache
+_pools: dict[int | None, ThreadPool] = {}
+
+
 def get_thread_pool(threads: int | None) -> ThreadPool:
     """Return the process's pool of this many threads; None chooses the number for this machine."""
-    return ThreadPool(chosen_cpus(threads))
+    if threads not in _pools:
+        _pools[threads] = ThreadPool(chosen_cpus(threads))
+    return _pools[threads]
 
 
-os.register_at_fork(after_in_child=get_thread_pool.cache_clear)  # a fork has no threads: a model there starts its own
+def renew_pool_threads() -> None:
+    """Renew the threads of every pool of get_thread_pool; raises what ThreadPool.renew_threads raises."""
+    for pool in list(_pools.values()):
+        pool.renew_threads()
+
+
+os.register_at_fork(after_in_child=_pools.clear)  # a fork has no threads: a model there starts its own

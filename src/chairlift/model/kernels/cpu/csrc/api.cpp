@@ -56,6 +56,16 @@ API void* chairlift_pool_new(const int32_t* cpus, int count) {
     }
 }
 
+// Returns whether the pool has new threads, with the priority of the calling thread; otherwise it keeps the old ones.
+API int chairlift_pool_renew_threads(void* pool) {
+    try {
+        ((ThreadPool*)pool)->renew_threads();
+        return 1;
+    } catch (...) {
+        return 0;
+    }
+}
+
 API void chairlift_pool_free(void* pool) { delete (ThreadPool*)pool; }
 
 // errors: adds the sums of squared errors and of squares of the packed values.

@@ -40,16 +40,44 @@ void pin_thread(int cpu) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(std::vector<int> cpus) : cpus_(std::move(cpus)) {
-    for (int thread_index = 1; thread_index < size(); thread_index++)
-        threads_.emplace_back([this, thread_index] { worker_loop(thread_index); });
+ThreadPool::ThreadPool(std::vector<int> cpus) : cpus_(std::move(cpus)), workers_(start_workers()) {
+    workers_->set_state(WORKING);
 }
 
-ThreadPool::~ThreadPool() {
-    is_closing_ = true;
+ThreadPool::~ThreadPool() { end_workers(); }
+
+void ThreadPool::renew_threads() {
+    std::lock_guard<std::mutex> lock(run_mutex_);
+    auto workers = start_workers();
+    end_workers();
+    run_generation_.store(0, std::memory_order_seq_cst);
+    workers_ = std::move(workers);
+    workers_->set_state(WORKING);
+}
+
+std::unique_ptr<ThreadPool::Workers> ThreadPool::start_workers() {
+    auto workers = std::make_unique<Workers>();
+    for (int thread_index = 1; thread_index < size(); thread_index++)
+        workers->threads.emplace_back([this, &state = workers->state, thread_index] { worker_loop(state, thread_index); });
+    return workers;
+}
+
+void ThreadPool::end_workers() {
+    workers_->state = ENDING;
     run_generation_.fetch_add(1, std::memory_order_seq_cst);
     run_generation_.notify_all();
-    for (auto& thread : threads_) thread.join();
+    workers_.reset();
+}
+
+void ThreadPool::Workers::set_state(State next) {
+    state.store(next, std::memory_order_seq_cst);
+    state.notify_all();
+}
+
+// Threads that wait for their begin end at once.
+ThreadPool::Workers::~Workers() {
+    set_state(ENDING);
+    for (auto& thread : threads) thread.join();
 }
 
 // notify_all() checks for sleeping threads. It must not check before its thread's increment is visible: a thread that
@@ -93,12 +121,13 @@ void ThreadPool::wait_for_change(std::atomic<uint32_t>& counter, uint32_t genera
     counter.wait(generation, std::memory_order_acquire);
 }
 
-void ThreadPool::worker_loop(int thread_index) {
+void ThreadPool::worker_loop(std::atomic<State>& state, int thread_index) {
     pin_thread(cpus_[thread_index]);
+    state.wait(WAITING, std::memory_order_acquire);
     // Each thread counts the runs itself: it takes part in every one, so it can miss none.
-    for (uint32_t generation = 0;; generation++) {
+    for (uint32_t generation = 0; state.load(std::memory_order_acquire) != ENDING; generation++) {
         wait_for_change(run_generation_, generation);
-        if (is_closing_) return;
+        if (state.load(std::memory_order_acquire) == ENDING) return;
         task_(context_, thread_index);
         barrier();
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -21,6 +22,10 @@ public:
 
     int size() const { return (int)cpus_.size(); }
 
+    // Replaces the threads by new ones, which have the priority of the calling thread. Throws if they cannot be started;
+    // the old ones stay then.
+    void renew_threads();
+
     // Calls task(context, thread_index) once in every thread. Returns after the last one.
     void run(void (*task)(void* context, int thread_index), void* context);
 
@@ -28,15 +33,27 @@ public:
     void barrier();
 
 private:
-    void worker_loop(int thread_index);
+    enum State { WAITING, WORKING, ENDING };
+
+    // Threads that were started together; the destructor joins them.
+    struct Workers {
+        ~Workers();
+        void set_state(State next);
+
+        std::vector<std::thread> threads;
+        std::atomic<State> state{WAITING};
+    };
+
+    std::unique_ptr<Workers> start_workers();
+    void end_workers();
+    void worker_loop(std::atomic<State>& state, int thread_index);
     void wait_for_change(std::atomic<uint32_t>& counter, uint32_t generation);
 
     std::vector<int> cpus_;
-    std::vector<std::thread> threads_;
+    std::unique_ptr<Workers> workers_;
     std::mutex run_mutex_;
     void (*task_)(void*, int) = nullptr;
     void* context_ = nullptr;
-    bool is_closing_ = false;
     alignas(64) std::atomic<uint32_t> run_generation_{0};
     alignas(64) std::atomic<int> arrived_{0};
     alignas(64) std::atomic<uint32_t> barrier_generation_{0};
