@@ -18,8 +18,10 @@ def batch_invariance(loaded: LoadedModel, *, deterministic: bool) -> str:
         return "yes, by the option deterministic"
     if loaded.config.dtype == "float64":
         return "yes, in float64"
-    advice = "set deterministic" if loaded.device.type == "cuda" else "the native kernels and float64 round alike"
-    return f"no: rounding may depend on the batch, and a resumed stream may go on with other tokens; {advice}"
+    on_device = loaded.device.type == "cuda"
+    cause = "the batch" if on_device else "the batch and on the number of threads, which other programs change"
+    advice = "set deterministic" if on_device else "the native kernels and float64 round alike"
+    return f"no: rounding may depend on {cause}, and a resumed stream may go on with other tokens; {advice}"
 
 
 def refuse_deterministic(config: RunnerConfig, architecture: str) -> None:
