@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from chairlift.core.host.calm_period import CalmPeriod
 from chairlift.core.host.process_activity import RunQueueDelay, ThreadTimes, cpu_seconds
 
 log = logging.getLogger(__name__)
@@ -61,8 +62,7 @@ class EnginePriority:
         self._engine, self._now = engine, now
         self._read, self._own_seconds = read or RunQueueDelay().read, own_seconds or _seconds_of_client
         self._check_at, self._own_before = now(), 0.0
-        self._calm_since: float | None = None
-        self._calm_seconds, self._lowered_at = FIRST_CALM_SECONDS, -MAX_CALM_SECONDS
+        self._calm_period = CalmPeriod(FIRST_CALM_SECONDS, MAX_CALM_SECONDS)
         self.is_low = True
         engine.lower_thread_priority(NICENESS)
 
@@ -79,27 +79,24 @@ class EnginePriority:
             self._change((last.delay_seconds - used) / measured, now)
 
     def _change(self, share: float, now: float) -> None:
-        if share >= CALM:
-            self._calm_since = None
-        elif self._calm_since is None:
-            self._calm_since = now
+        self._calm_period.observe(now, is_calm=share < CALM)
         if self.is_low and share > DELAYED:
-            was_early = now - self._lowered_at < self._calm_seconds
-            self._calm_seconds = min(2 * self._calm_seconds, MAX_CALM_SECONDS) if was_early else FIRST_CALM_SECONDS
-            self._raise(share)
-        elif not self.is_low and self._calm_since is not None and now - self._calm_since >= self._calm_seconds:
+            self._raise(share, now)
+        elif not self.is_low and self._calm_period.has_passed(now):
             log.info("no other program delays the engine: its priority is below that of its clients")
-            self.is_low, self._lowered_at = True, now
+            self.is_low = True
+            self._calm_period.begin_trial(now)
             self._engine.lower_thread_priority(NICENESS)
 
-    def _raise(self, share: float) -> None:
+    def _raise(self, share: float, now: float) -> None:
         try:
             self._engine.move_to_new_thread()
         except RuntimeError as error:
             log.warning("the engine keeps its low priority: %s", error)
             return
         log.info("other programs delay the engine for %.0f %% of its time: it has the priority of all", 100 * share)
-        self.is_low, self._calm_since = False, None
+        self.is_low = False
+        self._calm_period.end_trial(now)
 
 
 def _seconds_of_client() -> float:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from chairlift.core.host.calm_period import CalmPeriod
 from chairlift.core.host.process_activity import RunQueueDelay, ThreadTimes
 
 log = logging.getLogger(__name__)
@@ -50,8 +51,7 @@ class TorchThreadCount:
         self._part_began = 0.0  # of a step, or of the rest behind a measurement in its midst
         self._next_check_at, self._is_measuring, self._measured_seconds = 0.0, False, 0.0
         self._check_seconds = CHECK_SECONDS
-        self._calm_since: float | None = None
-        self._calm_seconds, self._raised_at = FIRST_CALM_SECONDS, 0.0
+        self._calm_period = CalmPeriod(FIRST_CALM_SECONDS, MAX_CALM_SECONDS)
 
     def begin_step(self) -> None:
         """Begin a measurement if one is due."""
@@ -100,16 +100,12 @@ class TorchThreadCount:
         return times
 
     def _change(self, num_delayed: int, is_calm: bool, now: float) -> None:
-        if not is_calm:
-            self._calm_since = None
-        elif self._calm_since is None:
-            self._calm_since = now
+        self._calm_period.observe(now, is_calm=is_calm)
         if num_delayed and self.count > 1:
-            has_failed = now - self._raised_at < self._calm_seconds
-            self._calm_seconds = min(2 * self._calm_seconds, MAX_CALM_SECONDS) if has_failed else FIRST_CALM_SECONDS
+            self._calm_period.end_trial(now)
             self._set(max(1, self.count - num_delayed))
-        elif self.count < self._most and self._calm_since is not None and now - self._calm_since >= self._calm_seconds:
-            self._raised_at, self._calm_since = now, None
+        elif self.count < self._most and self._calm_period.has_passed(now):
+            self._calm_period.begin_trial(now)
             self._set(min(self._most, 2 * self.count))
 
     def _set(self, count: int) -> None:
