@@ -13,6 +13,7 @@
 # make api-overhead  measure the cost of the API server: chunks per second of one process, milliseconds per request (ARGS="--json FILE")
 # make http-overhead measure a workload's speed over HTTP as a share of the engine's speed without a server (ARGS="MODEL --json FILE")
 # make live-overhead measure what watchers of the live data cost a busy engine (ARGS="MODEL --json FILE")
+# make busy-machine  measure a server beside processes that use all of its processors, ten minutes and more (ARGS="MODEL --json FILE")
 # make embedding-speed compare embeddings of many texts at once with one after the other (ARGS="MODEL --json FILE" or ARGS="--url URL")
 # make policy-scenarios measure the guarantees of the scheduling policies in the simulator (ARGS="fair priority --json FILE")
 # make scheduler-cost measure the scheduler's time per step for every policy (ARGS="fair --windows 5 --json FILE")
@@ -50,7 +51,7 @@ SERVER_MODULES := chairlift.cli.commands.serve, chairlift.engine.ipc.engine_main
 # One thread per worker: with more threads than cores the workers would only slow each other down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --durations 60 --durations-min 1
 
-.PHONY: serve generate test test-all test-compile test-browser test-contract test-sanitized mutants soak failover router-overhead api-overhead http-overhead live-overhead embedding-speed policy-scenarios scheduler-cost structured-cost bench-cpu cpu-roofline bench-gpu demo-model docs lint format clean
+.PHONY: serve generate test test-all test-compile test-browser test-contract test-sanitized mutants soak failover router-overhead api-overhead http-overhead live-overhead busy-machine embedding-speed policy-scenarios scheduler-cost structured-cost bench-cpu cpu-roofline bench-gpu demo-model docs lint format clean
 
 serve: $(VENV)/.installed
 	@exec $(BIN)/chairlift serve $(ARGS)
@@ -100,6 +101,9 @@ http-overhead: $(VENV)/.installed
 
 live-overhead: $(VENV)/.installed
 	PYTHONPATH=tools $(BIN)/python -m live_overhead $(ARGS)
+
+busy-machine: $(VENV)/.installed
+	PYTHONPATH=tools $(BIN)/python -m busy_machine $(ARGS)
 
 embedding-speed: $(VENV)/.installed
 	PYTHONPATH=tools $(BIN)/python -m embedding_speed $(ARGS)

@@ -1,0 +1,1 @@
+"""Busy machine: a server beside processes that use all of its processors (`make busy-machine`)."""
