@@ -1,14 +1,24 @@
-"""SystemClock never goes back; FakeClock moves only by advance()."""
+"""SystemClock never goes back; ThreadCpuClock is of the thread; FakeClock moves only by advance()."""
+
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from chairlift.core.clock import Clock, FakeClock, SystemClock
+from chairlift.core.clock import Clock, FakeClock, SystemClock, ThreadCpuClock
 
 
 def test_the_system_clock_never_runs_back() -> None:
     clock: Clock = SystemClock()
     times = [clock.now() for _ in range(1000)]
     assert times == sorted(times)
+
+
+def test_the_processor_time_is_that_of_the_calling_thread() -> None:
+    clock: Clock = ThreadCpuClock()
+    before = clock.now()
+    sum(range(100_000))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(clock.now).result() < before < clock.now()  # a new thread has not run yet
 
 
 def test_the_fake_clock_stands_still_until_it_is_moved() -> None:

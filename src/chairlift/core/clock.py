@@ -1,4 +1,4 @@
-"""Clock, SystemClock, FakeClock: time as a dependency, from the system or moved by tests."""
+"""Clock, SystemClock, ThreadCpuClock, FakeClock: time as a dependency, from the system or moved by tests."""
 
 import time
 from typing import Protocol
@@ -18,6 +18,17 @@ class SystemClock:
     def now(self) -> float:
         """Return monotonic seconds."""
         return time.monotonic()
+
+
+class ThreadCpuClock:
+    """The processor time of the calling thread: it stands still while the thread waits, or other programs run.
+
+    A reading takes 0.3 to 1 µs, ten times as long as one of SystemClock.
+    """
+
+    def now(self) -> float:
+        """Return the seconds for which the calling thread has run."""
+        return time.thread_time()
 
 
 class FakeClock:

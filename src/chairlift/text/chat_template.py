@@ -82,6 +82,7 @@ class ChatTemplate:
         *,
         limits: TemplateLimits | None = None,
         clock: Clock | None = None,
+        cpu_clock: Clock | None = None,
         wall_clock: Callable[[], datetime] = datetime.now,
         default_variables: Mapping[str, Any] | None = None,
         reasoning_parser: str = AUTO,
@@ -92,7 +93,7 @@ class ChatTemplate:
         reasoning's format. Raises ModelError when a template is not valid Jinja, ConfigError for an unknown format,
         InvalidRequest for a variable that may not be set.
         """
-        self._environment = ChatEnvironment(limits or TemplateLimits(), clock, wall_clock)
+        self._environment = ChatEnvironment(limits or TemplateLimits(), clock, cpu_clock, wall_clock)
         self._sources = dict(sources)
         self._templates: dict[str, jinja2.Template] = {}
         self._tools_variables: dict[str, str] = {}  # template -> variable of the tools: SmolLM3's reads `xml_tools`

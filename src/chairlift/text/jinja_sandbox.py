@@ -21,7 +21,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.visitor import NodeTransformer
 
-from chairlift.core.clock import Clock, SystemClock
+from chairlift.core.clock import Clock, SystemClock, ThreadCpuClock
 from chairlift.core.errors import InvalidRequest
 
 MAX_WIDTH = 10_000  # of a format field, an indentation, any number passed to a filter or a string method
@@ -37,7 +37,7 @@ class TemplateLimits:
     Attributes:
         max_chars: characters written, also into variables and by macros (a text may count several times).
         max_steps: loop iterations, calls, numbers in ranges.
-        max_seconds: seconds between first and last step.
+        max_seconds: processor time between first and last step, so that no busy machine makes a rendering fail.
     """
 
     max_chars: int = 64 * 2**20
@@ -52,9 +52,11 @@ class TemplateRaised(jinja2.TemplateError):
 class RenderBudget:
     """Counts the work of one rendering; raises InvalidRequest with both numbers beyond a limit."""
 
-    def __init__(self, limits: TemplateLimits, clock: Clock) -> None:
-        self._limits, self._clock = limits, clock
-        self._end = clock.now() + limits.max_seconds
+    def __init__(self, limits: TemplateLimits, clock: Clock, cpu_clock: Clock) -> None:
+        """Begin. `cpu_clock` has the processor time of this thread, which is never more than the time of `clock`."""
+        self._limits, self._clock, self._cpu_clock = limits, clock, cpu_clock
+        self._check_at = clock.now() + limits.max_seconds
+        self._cpu_end = cpu_clock.now() + limits.max_seconds
         self._steps = self._chars = 0
 
     def step(self, count: int = 1) -> None:
@@ -62,8 +64,11 @@ class RenderBudget:
         self._steps += count
         if self._steps > self._limits.max_steps:
             raise _limit_error("takes more steps than it may", self._limits.max_steps)
-        if self._clock.now() > self._end:
-            raise _limit_error("takes longer than it may, in seconds", self._limits.max_seconds)
+        if (now := self._clock.now()) > self._check_at:
+            left = self._cpu_end - self._cpu_clock.now()
+            if left < 0:
+                raise _limit_error("takes more seconds of processor time than it may", self._limits.max_seconds)
+            self._check_at = now + left  # the processor time cannot be used up before
 
     def text(self, chars: int) -> None:
         """Count characters before they are produced, if the size is known by then."""
@@ -154,10 +159,11 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self,
         limits: TemplateLimits,
         clock: Clock | None = None,
+        cpu_clock: Clock | None = None,
         wall_clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], optimized=False)
-        self._limits, self._clock = limits, clock or SystemClock()
+        self._limits, self._clock, self._cpu_clock = limits, clock or SystemClock(), cpu_clock or ThreadCpuClock()
         self._local = threading.local()
         self.filters = {name: self._bounded(name, function) for name, function in self.filters.items()}
         self.filters["tojson"] = self._tojson
@@ -176,7 +182,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def rendered(self, template: jinja2.Template, variables: Mapping[str, Any]) -> str:
         """Render within the limits. Raises InvalidRequest at a limit, and the template's own exceptions."""
-        self._local.meter = RenderBudget(self._limits, self._clock)
+        self._local.meter = RenderBudget(self._limits, self._clock, self._cpu_clock)
         return template.render(variables)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:

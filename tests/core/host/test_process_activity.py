@@ -1,4 +1,4 @@
-"""ActivityWatch, RunQueueDelay, cpu_seconds: what the kernel counts, in files of the test and for real processes."""
+"""What the kernel counts, in files of the test and for real processes."""
 
 import os
 import signal
@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.core.host.process_activity import ActivityWatch, RunQueueDelay, cpu_seconds, without_delay
+from chairlift.core.clock import FakeClock
+from chairlift.core.host.process_activity import (
+    ActivityWatch,
+    RunQueueDelay,
+    UndelayedTimer,
+    cpu_seconds,
+    without_delay,
+)
 
 
 def write_stat(proc: Path, *, faults: int = 0, user_ticks: int = 0, other: int = 0) -> None:
@@ -65,6 +72,16 @@ def test_threads_that_rarely_want_a_processor_or_have_the_lowest_priority_do_not
 
 def test_a_tenth_of_an_operation_counts_however_long_it_was_delayed() -> None:
     assert (without_delay(100.0, 30.0), without_delay(100.0, 99.0)) == (70.0, 10.0)
+
+
+def test_a_timer_counts_no_delay_of_its_slowest_process_by_other_programs(tmp_path: Path) -> None:
+    clock = FakeClock(start=1000.0)
+    write_times(tmp_path, a=(1, 100))
+    timer, alone = (UndelayedTimer(pids, now=clock.now, proc=tmp_path) for pids in ([4, 5], []))
+    clock.advance(10.0)
+    assert timer.elapsed() == 10.0
+    write_times(tmp_path, a=(2, 107))
+    assert timer.elapsed() == pytest.approx(3.0) and alone.elapsed() == 10.0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -111,6 +111,23 @@ def test_calls_of_other_clients_wait_for_a_warm_up_and_have_their_own_limit_then
             other.close()
 
 
+def test_a_call_waits_for_an_engine_that_other_programs_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    class DelayedTimer:
+        """Counts nothing: all of the time was delay."""
+
+        def __init__(self, pids: list[int]) -> None:
+            timed.append(pids)
+
+        def elapsed(self) -> float:
+            return 0.0
+
+    timed: list[list[int]] = []
+    with engine(spec_of(slow_warmup), watch=replace(FAST_LIVENESS, call_timeout=1e-6)) as client:
+        monkeypatch.setattr("chairlift.engine.client.process.UndelayedTimer", DelayedTimer)
+        assert client.check_integrity() == []
+        assert client.process is not None and timed == [[client.process.pid]]
+
+
 # -- start and close -------------------------------------------------------------------------------------------------
 
 

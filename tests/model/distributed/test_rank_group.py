@@ -89,6 +89,31 @@ def test_an_error_that_does_not_come_on_every_rank_ends_the_group(group: RankGro
         group.call(Collect(), lambda: None)
 
 
+def test_an_error_of_ranks_that_other_programs_delay_is_waited_for(
+    group: RankGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class DelayedTimer:
+        """The ranks report at its third reading, when all the time has passed, which was delay alone."""
+
+        def __init__(self, pids: list[int | str]) -> None:
+            self.pids, self.num_readings = pids, 0
+            timers.append(self)
+
+        def elapsed(self) -> float:
+            self.num_readings += 1
+            if self is timers[0] and self.num_readings == 3:
+                report(CallFailed(1, 12, "x"))
+            return 0.0
+
+    timers: list[DelayedTimer] = []
+    monkeypatch.setattr(rank_group, "UndelayedTimer", DelayedTimer)
+    monkeypatch.setattr(rank_group, "AGREEMENT_SECONDS", 0.01)
+    error = TokenOutOfRange(9, 5)
+    with pytest.raises(TokenOutOfRange) as caught:
+        group.call(Collect(), raising(error))
+    assert caught.value is error and timers[0].pids == [rank.pid for rank in FakeRank.made]
+
+
 def test_errors_at_different_collectives_end_the_group(group: RankGroup) -> None:
     with pytest.raises(EngineDead, match=r"in which rank 1 failed elsewhere \(IndexError\)"):
         group.call(Collect(), raising(ValueError(), lambda: report(CallFailed(1, 11, "IndexError"))))

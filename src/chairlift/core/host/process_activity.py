@@ -1,6 +1,8 @@
-"""ActivityWatch, RunQueueDelay, cpu_seconds: what the kernel reports about the activity of processes and threads."""
+"""ActivityWatch, RunQueueDelay, UndelayedTimer, cpu_seconds: what the kernel reports about processes and threads."""
 
 import os
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,3 +122,20 @@ class RunQueueDelay:
             if len(words) == 3:
                 times[task.name] = (int(words[0]), int(words[1]))
         return times
+
+
+class UndelayedTimer:
+    """Measures how long other processes take for something, without the delay of the slowest one by other programs."""
+
+    def __init__(
+        self, pids: Iterable[int | str], *, now: Callable[[], float] = time.monotonic, proc: Path = PROC
+    ) -> None:
+        """Begin. Without processes, and where the kernel reports no delays, it measures the time."""
+        self._now, self._started_at = now, now()
+        self._delays = [RunQueueDelay(pid, proc=proc) for pid in pids]
+        self.elapsed()
+
+    def elapsed(self) -> float:
+        """Return the seconds since the beginning: without_delay."""
+        delay = max([each.seconds() for each in self._delays], default=0.0)
+        return without_delay(self._now() - self._started_at, delay)

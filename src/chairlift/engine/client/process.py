@@ -20,6 +20,7 @@ import zmq
 
 from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.core.errors import ChairliftError, EngineDead, InvalidRequest
+from chairlift.core.host.process_activity import UndelayedTimer
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
@@ -217,11 +218,17 @@ class ProcessClient:
             self._thread.join()
 
     def _call(self, method: str, timeout: float, *, through_warmup: bool = True) -> Any:
-        """Call a method and wait for its result; the time of a warm-up does not count."""
+        """Call a method and wait for its result.
+
+        The time of a warm-up does not count, and not that for which other programs delay a process of this client.
+        Without `through_warmup` both count.
+        """
         self._creator.check()
         assert threading.current_thread() is not self._thread, "a sink cannot wait for a reply"
         message, reply = self._pending_calls.start(method)
         self._send_queue.put(message)
+        process = self._process if through_warmup else None
+        timer = UndelayedTimer([] if process is None else [process.pid])
         until = time.monotonic() + timeout
         try:
             while True:
@@ -229,7 +236,9 @@ class ProcessClient:
                     return reply.result(max(0.0, until - time.monotonic()))
                 except TimeoutError:
                     connection = self._connection
-                    later = until if connection is None or not through_warmup else connection.warmup_seen_at + timeout
+                    later = time.monotonic() + timeout - timer.elapsed()
+                    if connection is not None and through_warmup:
+                        later = max(later, connection.warmup_seen_at + timeout)
                     if later <= until:
                         raise EngineDead(f"the engine did not reply to {method!r} within {timeout:g} s") from None
                     until = later

@@ -29,7 +29,8 @@ class LivenessConfig:
             silence of an engine process with activity.
         start_heartbeat_timeout: silence while the engine starts: imports and loading may hold the GIL for long.
         start_timeout: from the start of the process to the first request; also the age of a warm-up in progress.
-        call_timeout: wait for the reply to a remote call (a step in progress is waited for).
+        call_timeout: wait for the reply to a remote call (a step in progress is waited for), without the time that the
+            engine's threads waited for a processor.
         stop_timeout: wait for an engine that has to stop; then it is killed.
         max_restarts: automatic restarts within restart_period; one more failure is final.
         restart_period: see max_restarts.

@@ -7,24 +7,22 @@
 
 The compiler is a native library: a chain of three thousand rules overflows its stack, and a multipleOf of 999,983
 keeps it busy for ten seconds, in spite of its limits. Building the tokenizer takes up to a second, forking a process
-that has it takes milliseconds. A frame is its length in four bytes and a msgpack message.
+that has it takes milliseconds. Processor time limits a compilation, because on a busy machine it may take many seconds.
 """
 
 import os
 import re
 import resource
-import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
 import numpy as np
@@ -35,17 +33,21 @@ from chairlift.engine.structured.grammar_matcher import BITS, exceeded_limit, sh
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.largest_schema_part import describe_size
 from chairlift.engine.structured.llguidance_adapter import make_matcher, make_tokenizer, source_of, special_token_ids
+from chairlift.engine.structured.process_time_limit import ProcessTimeLimit
+from chairlift.engine.structured.sandbox_frames import read_frame, receive_frame, write_frame
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 COMMAND = ("-P", "-m", "chairlift.engine.structured.compile_sandbox")
-LENGTH_BYTES = 4
 COMPILE_TIMEOUT_SECONDS = 0.8
 """CPU time of a fork for one grammar, so that on an idle machine the client gets its response within a second."""
 
 SANDBOX_GRACE_SECONDS = 5.0
-"""Longest wait for a fork on a busy machine, and how much longer the engine waits before it kills both processes."""
+"""Longest time in which a fork uses no processor, and how much longer the engine gives the sandbox process.
+
+Other programs may delay either of them for any time, as long as it runs now and then.
+"""
 
 MAX_CPU_SECONDS = 2
 """CPU time of one grammar. It ends a fork whose parent process is gone."""
@@ -57,12 +59,13 @@ FOLLOWED_OBJECT_TOKENS = 4
 """The same behind the brace of an object, if the first output is none and the grammar allows one."""
 
 START_TIMEOUT_SECONDS = 60.0
+"""Processor time in which the sandbox process is ready, and longest time in which it uses none."""
+
 TIMED_OUT = f"it takes longer than {COMPILE_TIMEOUT_SECONDS:g} s"
 CRASHED = "it exceeds the memory or the stack of the compiler"
 POSITION = re.compile(r"^at \d+\(\d+\): ")  # place of an error in the grammar that a schema is converted to
 
 READY = b"ready"
-END_OF_STREAM = b""  # returned instead of a frame, which is never empty
 
 COMPILE_STACK_BYTES = 1 << 20
 """Stack of the compiling thread: less than any thread of the engine has, so a grammar that fits here fits there."""
@@ -135,7 +138,7 @@ class CompileSandbox:
         process, frame = self._ready_process(), None
         try:
             _send(process, msgspec.msgpack.encode(structured))
-            frame = _receive_frame(_stdout(process), COMPILE_TIMEOUT_SECONDS + SANDBOX_GRACE_SECONDS)
+            frame = _receive(process, COMPILE_TIMEOUT_SECONDS + SANDBOX_GRACE_SECONDS)
         finally:
             if not frame:
                 self.kill()  # also because the next call must not get this call's reply
@@ -179,7 +182,7 @@ class CompileSandbox:
             raise EngineDead("the engine is closed")
         if not self._is_ready:
             _send(process, self._init_frame)
-            if _receive_frame(_stdout(process), START_TIMEOUT_SECONDS) != READY:
+            if _receive(process, START_TIMEOUT_SECONDS) != READY:
                 self.kill()
                 raise StructuredOutputFailed("the process that checks grammars does not start")
             self._is_ready = True
@@ -196,36 +199,16 @@ def _kill_group(process: "subprocess.Popen[bytes]") -> None:
 def _send(process: "subprocess.Popen[bytes]", frame: bytes) -> None:
     assert process.stdin is not None
     with suppress(BrokenPipeError):  # the process has ended, which the missing reply shows
-        _write_frame(process.stdin.fileno(), frame)
+        write_frame(process.stdin.fileno(), frame)
 
 
-def _stdout(process: "subprocess.Popen[bytes]") -> int:
+def _receive(process: "subprocess.Popen[bytes]", seconds: float) -> bytes | None:
+    """Return the next frame of the process, None if it computes or does nothing for `seconds`."""
     assert process.stdout is not None
-    return process.stdout.fileno()
-
-
-def _write_frame(target: int, frame: bytes) -> None:
-    remaining = memoryview(len(frame).to_bytes(LENGTH_BYTES, "big") + frame)
-    while remaining:
-        remaining = remaining[os.write(target, remaining) :]
-
-
-def _receive_frame(source: int, timeout_seconds: float) -> bytes | None:
-    """Read one frame. Returns None on a timeout, END_OF_STREAM if the other side has ended."""
-    deadline, received, num_bytes = time.monotonic() + timeout_seconds, bytearray(), LENGTH_BYTES
-    readable = select.poll()
-    readable.register(source, select.POLLIN)
-    while len(received) < num_bytes:
-        remaining_seconds = deadline - time.monotonic()
-        if remaining_seconds <= 0 or not readable.poll(remaining_seconds * 1000):
-            return None
-        chunk = os.read(source, 1 << 16)
-        if not chunk:
-            return END_OF_STREAM
-        received += chunk
-        if len(received) >= LENGTH_BYTES:
-            num_bytes = LENGTH_BYTES + int.from_bytes(received[:LENGTH_BYTES], "big")
-    return bytes(received[LENGTH_BYTES:])
+    # While the process waits for its fork it looks at the limits of that one, which takes processor time, too.
+    return receive_frame(
+        process.stdout.fileno(), ProcessTimeLimit(process.pid, cpu_seconds=seconds, idle_seconds=seconds)
+    )
 
 
 # -- the sandbox process -----------------------------------------------------------------------------------------------
@@ -235,20 +218,20 @@ def main() -> int:
     """Reply to frames until standard input ends. Returns the exit code."""
     source, target = sys.stdin.buffer, os.dup(1)
     os.dup2(2, 1)  # a library's prints must not mix with the replies
-    init = msgspec.msgpack.decode(_read_frame(source), type=SandboxInit)
+    init = msgspec.msgpack.decode(read_frame(source), type=SandboxInit)
     compiler = _Compiler(
         make_tokenizer(init.vocabulary, init.vocab_size), special_token_ids(init.vocabulary.tokenizer_json)
     )
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     fork = _Fork(compiler, (0, target))
-    _write_frame(target, READY)
+    write_frame(target, READY)
     with suppress(BrokenPipeError):  # the engine has ended
-        while frame := _read_frame(source):
+        while frame := read_frame(source):
             if fork.has_ended():  # another process has killed it, not a grammar
                 fork = _Fork(compiler, (0, target))
             reply = fork.call(frame)
             failure = TIMED_OUT if reply is None else CRASHED
-            _write_frame(target, reply or msgspec.msgpack.encode(CompileVerdict(failure=failure)))
+            write_frame(target, reply or msgspec.msgpack.encode(CompileVerdict(failure=failure)))
             if not reply:
                 fork.kill()
                 fork = _Fork(compiler, (0, target))
@@ -273,20 +256,10 @@ class _Fork:
 
     def call(self, frame: bytes) -> bytes | None:
         """Return the verdict on a grammar. Returns None on a timeout, END_OF_STREAM after a crash."""
+        limit = ProcessTimeLimit(self._pid, cpu_seconds=COMPILE_TIMEOUT_SECONDS, idle_seconds=SANDBOX_GRACE_SECONDS)
         with suppress(BrokenPipeError):
-            _write_frame(self._request_fd, frame)
-        # CPU time, so that a grammar does not fail because the machine is busy; real time bounds a fork that waits.
-        cpu_limit, deadline = self._cpu_seconds() + COMPILE_TIMEOUT_SECONDS, time.monotonic() + SANDBOX_GRACE_SECONDS
-        while not select.select([self._reply_fd], [], [], 0.05)[0]:
-            if self._cpu_seconds() >= cpu_limit or time.monotonic() >= deadline:
-                return None
-        return _receive_frame(self._reply_fd, COMPILE_TIMEOUT_SECONDS)
-
-    def _cpu_seconds(self) -> float:
-        """Return the CPU time of the fork; where the system does not know it, the time."""
-        with suppress(OSError):
-            return time.clock_gettime((~self._pid << 3) | 2)  # the clock of a process, as clock_getcpuclockid(3) has it
-        return time.monotonic()
+            write_frame(self._request_fd, frame)
+        return receive_frame(self._reply_fd, limit)
 
     def has_ended(self) -> bool:
         """Return whether the fork has ended, and release its files then."""
@@ -314,12 +287,12 @@ def _run_fork(compiler: "_Compiler", request_fd: int, reply_fd: int) -> NoReturn
         # Only threads have the stack size that was just set; the main thread keeps the process's.
         executor = ThreadPoolExecutor(1)
         source = os.fdopen(request_fd, "rb")
-        while frame := _read_frame(source):
+        while frame := read_frame(source):
             # Anew for each grammar, as limits count what the fork has used for all before.
             _limit_resources()
             structured = msgspec.msgpack.decode(frame, type=StructuredOutput)
             verdict = executor.submit(_compile, structured, compiler).result()
-            _write_frame(reply_fd, msgspec.msgpack.encode(verdict))
+            write_frame(reply_fd, msgspec.msgpack.encode(verdict))
     finally:
         os._exit(0)
 
@@ -393,12 +366,6 @@ def _lower_limit(kind: int, amount: int) -> None:
     _, hard_limit = resource.getrlimit(kind)
     if hard_limit == resource.RLIM_INFINITY or amount < hard_limit:
         resource.setrlimit(kind, (amount, hard_limit))
-
-
-def _read_frame(source: IO[bytes]) -> bytes:
-    """Read one frame. Returns END_OF_STREAM at the end."""
-    length = source.read(LENGTH_BYTES)
-    return source.read(int.from_bytes(length, "big")) if len(length) == LENGTH_BYTES else END_OF_STREAM
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from chairlift.core.errors import ChairliftError, EngineDead
+from chairlift.core.host.process_activity import UndelayedTimer
 from chairlift.model.backends.communicator import START_SECONDS, Communicator
 from chairlift.model.distributed.rank_messages import (
     Call,
@@ -32,7 +33,10 @@ from chairlift.model.distributed.rank_process import EXIT_SECONDS, RankProcess
 from chairlift.model.distributed.rank_watch import BEAT_SECONDS, RankWatch
 
 AGREEMENT_SECONDS = 5.0
-"""Seconds that an error of a call may take to come on every rank."""
+"""Seconds that an error of a call may take to come on every rank, without delays by other programs."""
+
+CHECK_SECONDS = 0.25
+"""How often the wait for the same error on every rank looks at these delays."""
 
 CAUSE_SECONDS = 2.0
 """Seconds in which the end of a process is noticed that a failed collective, here or on another rank, hints at."""
@@ -164,7 +168,8 @@ class RankGroup:
             self.fail(self.cause(lost))
         with self._condition:
             errors = self._rank_errors.setdefault(call, {})
-            self._condition.wait_for(lambda: self._failure or len(errors) == len(self._processes), AGREEMENT_SECONDS)
+            late = [process.pid for process in self._processes if process.rank not in errors]
+            self._wait_for_agreement(lambda: len(errors) == len(self._processes), late)
             self._rank_errors.pop(call, None)
             failure = self._failure
         if failure is not None:
@@ -213,12 +218,19 @@ class RankGroup:
             ranks = ", ".join(str(each) for each in sorted(digests))
             self.fail(EngineDead(f"ranks {ranks} sampled different tokens in one step; a logits processor may differ"))
 
+    def _wait_for_agreement(self, is_reached: Callable[[], bool], late: Sequence[int | str]) -> None:
+        """Wait for AGREEMENT_SECONDS of the processes `late` at most; the caller holds the condition."""
+        timer, seconds = UndelayedTimer(late), min(CHECK_SECONDS, AGREEMENT_SECONDS)
+        while not self._condition.wait_for(lambda: self._failure or is_reached(), seconds):
+            if timer.elapsed() >= AGREEMENT_SECONDS:
+                return
+
     def _add_error(self, rank: int, error: CallFailed) -> None:
         """Keep the error of a rank for the call of rank 0; fail if that call succeeds, or does not end."""
         with self._condition:
             self._rank_errors.setdefault(error.call, {})[rank] = error
             self._condition.notify_all()
-            self._condition.wait_for(lambda: self._failure or self._ended_call >= error.call, AGREEMENT_SECONDS)
+            self._wait_for_agreement(lambda: self._ended_call >= error.call, ["self"])
             is_shared = error.call in self._failed_calls
         if not is_shared:
             self.fail(EngineDead(f"rank {rank} failed alone in a step: {error.reason}"))
