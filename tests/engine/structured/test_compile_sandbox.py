@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from chairlift.core.errors import EngineDead, InvalidRequest, StructuredOutputFailed
+from chairlift.core.host.process_activity import cpu_seconds
 from chairlift.core.structured_output import ReasoningPrefix, StructuredOutput
 from chairlift.engine.structured.compile_sandbox import (
     COMMAND,
@@ -28,7 +29,6 @@ from chairlift.engine.structured.compile_sandbox import (
     _send,
 )
 from chairlift.engine.structured.llguidance_adapter import make_tokenizer
-from chairlift.engine.structured.process_time_limit import process_cpu_seconds
 from chairlift.engine.structured.sandbox_frames import LENGTH_BYTES
 from support_grammars import VOCAB_SIZE, VOCABULARY
 from support_process import TIMEOUT_SECONDS, has_ended, wait_until
@@ -49,18 +49,6 @@ def only_fork(sandbox: CompileSandbox) -> int:
     process = sandbox._ready_process()
     wait_until(lambda: len(children(process.pid)) == 1)
     return children(process.pid)[0]
-
-
-def cpu_seconds(pid: int) -> float:
-    ticks = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
-    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
-
-
-def cpu_clock(pid: int) -> float:
-    """The processor time in nanoseconds' resolution."""
-    seconds = process_cpu_seconds(pid)
-    assert seconds is not None
-    return seconds
 
 
 @pytest.fixture
@@ -120,9 +108,9 @@ def test_a_good_one_may_take_longer_than_a_fork_may_be_idle(sandbox: CompileSand
     check.start()
     for _ in range(4):
         time.sleep(SANDBOX_GRACE_SECONDS / 3)
-        before = cpu_clock(fork)
+        before = cpu_seconds(fork)
         os.kill(fork, signal.SIGCONT)
-        wait_until(lambda before=before: cpu_clock(fork) > before)  # type: ignore[misc]
+        wait_until(lambda before=before: cpu_seconds(fork) > before)  # type: ignore[misc]
         os.kill(fork, signal.SIGSTOP)
     os.kill(fork, signal.SIGCONT)
     check.join()
@@ -157,7 +145,7 @@ def test_no_process_of_it_is_left_when_it_is_ended_in_the_middle_of_a_grammar(
     time.sleep(0.2)
     sandbox.kill() if ended else process.kill()
     while not has_ended(fork):  # to the end it computes for nine seconds
-        assert (process_cpu_seconds(fork) or 0.0) < (1.5 if ended else MAX_CPU_SECONDS + 3)
+        assert (cpu_seconds(fork) or 0.0) < (1.5 if ended else MAX_CPU_SECONDS + 3)
         time.sleep(0.05)
 
 
@@ -173,7 +161,7 @@ def test_the_limit_of_processor_time_is_of_each_grammar_and_not_of_all(sandbox: 
             if TIMED_OUT not in str(error):
                 raise
             fork, number = only_fork(sandbox), 0
-        number, took = number + 1, cpu_seconds(fork)
+        number, took = number + 1, cpu_seconds(fork) or 0.0
     assert took >= MAX_CPU_SECONDS + 1.5 and number > 3
     assert only_fork(sandbox) == fork
 

@@ -1,8 +1,8 @@
 """ActivityWatch, RunQueueDelay, UndelayedTimer, cpu_seconds: what the kernel reports about processes and threads."""
 
-import os
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,6 @@ from chairlift.core.host.system_files import PROC, read_lines, read_stat
 _STATE_FIELD = 3  # the first field of read_stat, by the numbers of proc(5)
 _ACTIVITY_FIELDS = (10, 12, 14, 15, 42)
 """Minor and major page faults, user and system time, and the delay of block reads."""
-_USER_FIELD = 14  # and system time follows
-
 NANOSECONDS = 1e-9
 
 BUSY_SHARE = 0.25
@@ -47,10 +45,11 @@ class ActivityWatch:
         return tuple(int(fields[number - _STATE_FIELD]) for number in _ACTIVITY_FIELDS)
 
 
-def cpu_seconds(pid: int, *, proc: Path = PROC) -> float:
-    """Return the processor time of a process without its children; 0.0 where the kernel does not report it."""
-    fields = read_stat(proc / str(pid))[_USER_FIELD - _STATE_FIELD : _USER_FIELD - _STATE_FIELD + 2]
-    return sum(map(int, fields)) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+def cpu_seconds(pid: int) -> float | None:
+    """Return the processor time of a process with its threads; None where the kernel does not report it."""
+    with suppress(OSError):
+        return time.clock_gettime((~pid << 3) | 2)  # the clock of a process, as clock_getcpuclockid(3) has it
+    return None
 
 
 def without_delay(seconds: float, delay_seconds: float) -> float:

@@ -101,4 +101,4 @@ class EnginePriority:
 
 def _seconds_of_client() -> float:
     """Return the processor time of this thread and of the process that started this one."""
-    return time.thread_time() + cpu_seconds(os.getppid())
+    return time.thread_time() + (cpu_seconds(os.getppid()) or 0.0)

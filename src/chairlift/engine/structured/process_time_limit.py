@@ -2,14 +2,8 @@
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
-
-def process_cpu_seconds(pid: int) -> float | None:
-    """Return the processor time of a process with its threads; None where the kernel does not report it."""
-    with suppress(OSError):
-        return time.clock_gettime((~pid << 3) | 2)  # the clock of a process, as clock_getcpuclockid(3) has it
-    return None
+from chairlift.core.host import process_activity
 
 
 class ProcessTimeLimit:
@@ -24,7 +18,7 @@ class ProcessTimeLimit:
         *,
         cpu_seconds: float,
         idle_seconds: float,
-        read: Callable[[int], float | None] = process_cpu_seconds,
+        read: Callable[[int], float | None] = process_activity.cpu_seconds,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin. `cpu_seconds` is the longest processor time, `idle_seconds` the longest time without any.
