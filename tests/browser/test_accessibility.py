@@ -15,6 +15,16 @@ MESSAGE = (
     "<details>\n<summary>More</summary>\n\ntext\n\n</details>"
 )
 FILE = {"name": "notes.md", "mimeType": "text/markdown", "buffer": b"# Notes"}
+FOCUSED = """async ([action, expected]) => {
+  const find = (selector) => document.querySelector(selector);
+  if (action === "submit") find(".rename").requestSubmit();
+  else find(action).click();
+  for (let turn = 0; turn < 20; turn += 1) await null; // what a key that comes at once would find: no frame passes
+  return document.activeElement.matches(expected);
+}"""
+FRAMES = """async () => {
+  for (let frame = 0; frame < 20; frame += 1) await new Promise(requestAnimationFrame);
+}"""
 FOCUS = "[document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent.trim()]"
 
 
@@ -92,6 +102,34 @@ def test_escape_closes_what_slides_over_the_chat_and_its_button_has_the_focus_ag
     page.page.set_viewport_size({"width": 1000, "height": 700})
     page.send("a wide window has no drawer in the way")
     page.wait_for_answers(1)
+
+
+def test_what_opens_or_closes_moves_the_focus_before_the_next_key(open_page: OpenPage, echo_server: Server) -> None:
+    page = open_page(echo_server)
+    page.ask("one")
+    page.page.get_by_label("Answer again").click()
+    page.get("versions").wait_for()
+    for action, focused in (
+        ("[aria-label='Previous version']", "[aria-label='Next version']"),
+        ("[aria-label='Edit message']", ".editor textarea"),
+        (".editor-actions [type=button]", "[aria-label='Edit message']"),
+        ("[aria-label='Rename one']", ".rename input"),
+        ("submit", "button.conversation"),
+        ("[aria-label='Delete one']", "dialog *"),
+        ("dialog [type=button]", "button.conversation"),
+        ("[aria-label='Settings']", ".panel textarea"),
+        (".preset-buttons button", ".preset-name input"),
+        ("[data-testid=new]", "#composer"),
+    ):
+        assert page.page.evaluate(FOCUSED, [action, focused]), action
+    page.page.evaluate(FRAMES)
+    composer = page.get("composer")
+    assert composer.evaluate("each => each === document.activeElement"), "the settings, which stay open, take no focus"
+    page.page.get_by_role("button", name="one", exact=True).click()
+    page.page.get_by_label("Next version").click()
+    composer.focus()
+    page.page.evaluate(FRAMES)
+    assert composer.evaluate("each => each === document.activeElement"), "a shown version takes no focus away"
 
 
 def test_what_happens_to_answers_and_conversations_is_announced_and_dialogs_are_named(

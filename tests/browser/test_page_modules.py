@@ -20,6 +20,42 @@ def run(open_page: OpenPage, echo_server: Server) -> Callable[[str], Any]:
     return lambda body: page.page.evaluate(f"async () => {{ {head} {body} }}")
 
 
+def test_an_object_that_changes_calls_its_listeners_until_they_end(run: Callable[[str], Any]) -> None:
+    assert run("""const { Changes } = await load("lib/changes.js");
+        const changes = new Changes();
+        const calls = [];
+        const end = changes.subscribe(() => { calls.push("a"); end(); });
+        changes.subscribe(() => calls.push("b"));
+        changes.notify();
+        changes.notify();
+        return calls""") == ["a", "b", "b"]
+
+
+def test_an_index_of_conversations_has_the_last_changed_one_first_and_another_array_after_each_change(
+    run: Callable[[str], Any],
+) -> None:
+    assert run("""const { ConversationIndex } = await load("chat/conversation_index.js");
+        const stored = [{ id: "b", updated: 2, title: "new" }, { id: "a", updated: 1, title: "new" }];
+        const index = new ConversationIndex({ list: async () => stored });
+        const states = [];
+        const shown = () => states.push([index.entries.map(({ id, title }) => `${id} ${title ?? ""}`.trim()),
+          new Set([...arrays, index.entries]).size === arrays.push(index.entries)]);
+        const arrays = [];
+        for (const step of [() => index.add([{ id: "a", updated: 1 }, { id: "c", updated: 3 }]),
+          () => index.reload(["b"]), () => index.putFirst({ id: "a", updated: 4, messages: [], nodes: [] }),
+          () => index.change("a", { title: "t" }), () => index.remove("c"), () => index.load()]) {
+          await step();
+          shown();
+        }
+        return [states, index.find("b").updated, index.find("z") ?? null]""") == [
+        [
+            [["c", "a"], True], [["c", "b new", "a"], True], [["a", "c", "b new"], True], [["a t", "c", "b new"], True],
+            [["a t", "b new"], True], [["b new", "a new"], True],
+        ],
+        2, None,
+    ]  # fmt: skip
+
+
 def test_text_that_is_nested_too_deeply_is_shown_as_plain_text(run: Callable[[str], Any]) -> None:
     text = run("""const { blocksOf, fragmentOf } = await load("lib/markdown.js");
         return blocksOf("> ".repeat(4000) + "x").map((block) => fragmentOf(block).textContent).join("")""")

@@ -1,20 +1,21 @@
 // ChatModel: the conversations, the open one, and the answers that are being generated; it outlives the view.
+import { Changes } from "../lib/changes.js";
 import { newId } from "../lib/ids.js";
 import { keepText, keptText } from "../lib/kept.js";
 import { AnswerRuns } from "./answer_runs.js";
 import { addMessage, addResults, addVersion, goBefore } from "./conversation_edits.js";
+import { ConversationIndex } from "./conversation_index.js";
 import { ConversationSearch } from "./conversation_search.js";
 import { ConversationStore } from "./conversation_store.js";
 import { MAX_TITLE_CHARS } from "./conversation_title.js";
-import { ConversationWriter, metaOf } from "./conversation_writer.js";
+import { ConversationWriter } from "./conversation_writer.js";
 import { newestLeaf, showPath } from "./message_tree.js";
 import { OtherTabs } from "./other_tabs.js";
 import { firstError, keepParameters, keptParameters } from "./parameter_fields.js";
 import { Presets } from "./presets.js";
+import { isStorageNotice, storageNotice } from "./storage_notices.js";
 
 const CURRENT = "chairlift.conversation";
-const FULL = "The browser's storage is full: this conversation is not kept. Delete others to make room.";
-const NOT_KEPT = "The browser could not keep this conversation.";
 
 export class ChatModel {
   /** `firstModel` returns a model's name where a message is sent without one. */
@@ -23,26 +24,22 @@ export class ChatModel {
     this.writer = new ConversationWriter(this.store);
     this.search = new ConversationSearch(this.store);
     this.presets = new Presets();
-    this.conversations = []; // as the list shows them
+    this.index = new ConversationIndex(this.store);
     this.current = null; // {id, title, parameters, nodes, leaf, messages, ...}; messages are replaced, never changed
     this.opening = null; // id of the conversation that is being read; no longer where another one is opened meanwhile
     this.running = new AnswerRuns(api, {
       firstModel, onSave: (conversation) => this.save(conversation),
-      onChange: (conversation) => { if (conversation === this.current) this.changed(); },
+      onChange: (conversation) => { if (conversation === this.current) this.changes.notify(); },
     });
     this.notice = "";
     this.isLoaded = false;
     this.tabs = new OtherTabs((change) => this.onOtherTab(change));
-    this.listeners = new Set();
+    this.changes = new Changes();
   }
 
-  subscribe(listener) {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
-  }
-
-  changed() {
-    for (const listener of this.listeners) listener();
+  /** What the list shows of each conversation; another array after each change. */
+  get conversations() {
+    return this.index.entries;
   }
 
   get isRunning() {
@@ -58,17 +55,16 @@ export class ChatModel {
     try {
       await this.writer.recover();
     } catch (error) {
-      this.notice = noticeOf(error);
+      this.notice = storageNotice(error);
     }
     try {
-      this.conversations = await this.store.list();
+      await this.index.load();
     } catch {
       this.notice = "The kept conversations could not be read.";
       return this.create();
     }
     if (!(await this.store.isPersistent())) this.notice = "This browser keeps no conversations in this window.";
-    const last = keptText(CURRENT);
-    const found = this.conversations.find(({ id }) => id === last);
+    const found = this.index.find(keptText(CURRENT));
     if (found) await this.open(found.id);
     else this.create();
   }
@@ -87,7 +83,7 @@ export class ChatModel {
       parameters: keptParameters(),
     };
     keepText(CURRENT, null);
-    this.changed();
+    this.changes.notify();
   }
 
   /** Return a conversation that is not kept as it is now, because its answer comes or it waits for the store. */
@@ -99,7 +95,7 @@ export class ChatModel {
   async open(id, isInOtherTab = false) {
     let opened = this.held(id);
     if (!opened) {
-      const found = this.conversations.find((each) => each.id === id);
+      const found = this.index.find(id);
       if (!found) return;
       this.opening = id;
       try {
@@ -115,17 +111,17 @@ export class ChatModel {
     this.opening = null;
     this.current = opened;
     keepText(CURRENT, id);
-    this.changed();
+    this.changes.notify();
   }
 
   async rename(id, title) {
     const name = title.trim().slice(0, MAX_TITLE_CHARS);
     if (!name) return;
-    this.conversations = this.conversations.map((each) => (each.id === id ? { ...each, title: name } : each));
+    this.index.change(id, { title: name });
     for (const each of [this.current, this.running.conversation(id), this.writer.find(id)]) {
       if (each?.id === id) each.title = name;
     }
-    this.changed();
+    this.changes.notify();
     try {
       await this.store.rename(id, name);
       this.tabs.tell({ id });
@@ -137,7 +133,7 @@ export class ChatModel {
   async remove(id) {
     this.takeOff(id);
     if (this.current?.id === id) this.create();
-    this.changed();
+    this.changes.notify();
     try {
       await this.writer.remove(id);
       this.tabs.tell({ id, isRemoved: true });
@@ -150,7 +146,7 @@ export class ChatModel {
     if (this.opening === id) this.opening = null;
     this.running.drop(id);
     this.writer.forget(id);
-    this.conversations = this.conversations.filter((each) => each.id !== id);
+    this.index.remove(id);
   }
 
   /** Change settings of the open conversation; new ones begin with them, without system prompt, schema and preset. */
@@ -158,7 +154,7 @@ export class ChatModel {
     this.current.parameters = parameters;
     keepParameters(parameters);
     if (this.current.messages.length) this.save(this.current, false);
-    this.changed();
+    this.changes.notify();
   }
 
   /** Return whether a message may be sent now; says what is wrong with the settings where they are the reason. */
@@ -210,7 +206,7 @@ export class ChatModel {
     showPath(this.current, nodes, newestLeaf(nodes, id));
     // While another tab generates an answer, it alone keeps the conversation; a change here would make that a copy.
     if (!nodes.some(({ isInOtherTab }) => isInOtherTab)) this.save(this.current, false);
-    this.changed();
+    this.changes.notify();
   }
 
   /** Open a conversation with a path that has the message with this id. */
@@ -227,32 +223,31 @@ export class ChatModel {
   async save(conversation, withMessages = true) {
     conversation.updated = Date.now();
     const { id } = conversation;
-    this.conversations = [metaOf(conversation), ...this.conversations.filter((each) => each.id !== id)];
+    this.index.putFirst(conversation);
     const isSaving = this.writer.isSaving(id); // then the save that is under way takes this change, too
     try {
       const saving = this.writer.save(conversation, withMessages);
       if (isSaving) return;
       const outcome = await saving;
       if (outcome !== "kept") return await this.onConflict(conversation, outcome);
-      const { revision } = conversation;
-      this.conversations = this.conversations.map((each) => (each.id === id ? { ...each, revision } : each));
+      this.index.change(id, { revision: conversation.revision });
       this.tabs.tell({ id, isRunning: this.running.has(id) });
-      if ([FULL, NOT_KEPT].includes(this.notice)) this.say("");
+      if (isStorageNotice(this.notice)) this.say("");
     } catch (error) {
-      if (!isSaving) this.say(noticeOf(error));
+      if (!isSaving) this.say(storageNotice(error));
     }
   }
 
   /** Take conversations into the list, as it shows them, that were put into the storage. */
   adopt(metas) {
-    this.conversations = [...this.conversations, ...metas].sort((one, other) => other.updated - one.updated);
+    this.index.add(metas);
     this.tabs.tell({ ids: metas.map(({ id }) => id) });
-    this.changed();
+    this.changes.notify();
   }
 
   say(notice) {
     this.notice = notice;
-    this.changed();
+    this.changes.notify();
   }
 
   /** Another tab changed or deleted a conversation that this one was about to keep. */
@@ -265,18 +260,18 @@ export class ChatModel {
     this.notice = "Another tab changed this conversation; what you see here is kept as a copy.";
     await this.readList([id]);
     await this.save(conversation);
-    this.changed();
+    this.changes.notify();
   }
 
   async onOtherTab({ id, ids = [id], isRemoved, isRunning }) {
     if (!this.isLoaded) return;
     if (isRemoved) return this.drop(id);
     await this.readList(ids);
-    const title = this.conversations.find((each) => each.id === id)?.title;
+    const title = this.index.find(id)?.title;
     const running = this.running.conversation(id);
     if (running && title) running.title = title;
     if (!running && this.current?.id === id && [null, id].includes(this.opening)) await this.open(id, isRunning);
-    this.changed();
+    this.changes.notify();
   }
 
   /** Take a conversation off that is no longer in the storage. */
@@ -286,22 +281,15 @@ export class ChatModel {
       this.notice = "Another tab deleted the conversation that was open here.";
       this.create();
     }
-    this.changed();
+    this.changes.notify();
   }
 
   /** Read what the list shows of the conversations with these ids again. */
   async readList(ids) {
-    const changed = new Set(ids);
     try {
-      const stored = (await this.store.list()).filter(({ id }) => changed.has(id));
-      const others = this.conversations.filter(({ id }) => !changed.has(id));
-      this.conversations = [...stored, ...others].sort((one, other) => other.updated - one.updated);
+      await this.index.reload(ids);
     } catch {
       this.say("The kept conversations could not be read.");
     }
   }
-}
-
-function noticeOf(error) {
-  return error?.name === "QuotaExceededError" ? FULL : NOT_KEPT;
 }

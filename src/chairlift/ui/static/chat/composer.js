@@ -1,5 +1,5 @@
 // Composer: the field for the next message, with the button that sends it or stops the answer.
-import { html, useChanges, useEffect, useLayoutEffect, useRef, useState } from "../lib/html.js";
+import { html, useChanges, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { isSubmit } from "../lib/keyboard.js";
 import { keepText, keptText } from "../lib/kept.js";
 import { Icon, IconButton } from "../shell/icons.js";
@@ -18,7 +18,7 @@ export function Composer({ conversationId, isRunning, model, files, onSend, onSt
     field.current.style.height = `${field.current.scrollHeight}px`;
     keepText(UNSENT, text, "sessionStorage");
   }, [text]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (matchMedia("(hover: hover)").matches) field.current.focus(); // on a phone it would open the keyboard
   }, [conversationId]);
   const canSend = (text.trim() !== "" || files.files.length > 0) && !isRunning && !files.isReading;

@@ -1,6 +1,6 @@
 // ConversationList: the conversations by day, with buttons to rename and delete each, or what a search has found.
 import { focusIfLost, useModal } from "../lib/dialog.js";
-import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { html, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { Icon, IconButton } from "../shell/icons.js";
 import { moveFocus, SearchResults, useSearch } from "./search_results.js";
 import { TransferButtons } from "./transfer_buttons.js";
@@ -92,7 +92,8 @@ function Groups({ model, onOpen }) {
 function RenameForm({ title, onDone }) {
   const field = useRef();
   const isDone = useRef(false); // the field also loses the focus when it is removed
-  useEffect(() => {
+  useLayoutEffect(() => {
+    field.current.focus(); // Firefox gives the focus to no field for `select` alone
     field.current.select();
     const item = field.current.closest("li");
     return () => focusIfLost(() => item.querySelector(".conversation"));

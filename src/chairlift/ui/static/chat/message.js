@@ -1,7 +1,7 @@
 // Message: one message of a conversation, with its buttons, reasoning, tool calls, failure and times.
 import { Boundary } from "../lib/boundary.js";
 import { focusIfLost } from "../lib/dialog.js";
-import { html, memo, useEffect, useRef, useState } from "../lib/html.js";
+import { html, memo, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { isSubmit } from "../lib/keyboard.js";
 import { copyText } from "../lib/markdown.js";
 import { Icon, IconButton } from "../shell/icons.js";
@@ -55,7 +55,7 @@ function Editor({ message, text, actions, isBusy }) {
   const [files, setFiles] = useState(message.files ?? []);
   const canSend = (text.trim() !== "" || files.length > 0) && !isBusy;
   const close = () => actions.setEdit(id, null);
-  useEffect(() => {
+  useLayoutEffect(() => { // an effect after the next frame would lose the first keys of a fast user
     field.current.focus();
     const article = field.current.closest("article");
     return () => focusIfLost(() => (article.isConnected ? article.querySelector("[aria-label='Edit message']")

@@ -32,8 +32,10 @@ function offsetsOf(messages, heights) {
 
 const TARGET_FRAMES = 12; // a message that is shown is measured, and so are its neighbours, within some frames
 
-/** `target` is {id, button}: the message to scroll to, which gets the focus; with `button`, a label, it stays where it
- *  is and that button gets the focus. Another object does it again. */
+/**
+ * `target` is {id, button}: the message to scroll to, which gets the focus, unless the user moves the focus meanwhile.
+ * With `button`, a label, it stays where it is and that button gets the focus at once. Another object does it again.
+ */
 export function MessageList({ messages, conversationId, renderMessage, target }) {
   const frame = useRef();
   const heights = useRef(new Map());
@@ -98,6 +100,7 @@ export function MessageList({ messages, conversationId, renderMessage, target })
     if (!target || !messages.some(({ id }) => id === target.id)) return undefined;
     let frames = TARGET_FRAMES;
     let request = 0;
+    const before = document.activeElement;
     const scroll = () => {
       const element = frame.current;
       const index = latest.current.messages.findIndex(({ id }) => id === target.id);
@@ -108,10 +111,11 @@ export function MessageList({ messages, conversationId, renderMessage, target })
       if (frames > 0) request = requestAnimationFrame(scroll);
       else {
         setIsAtEnd(element.scrollHeight - element.scrollTop - element.clientHeight < BOTTOM_PX);
-        focusTarget(element, target);
+        if ([before, document.body].includes(document.activeElement)) focusTarget(element, target);
       }
       renderAgain();
     };
+    if (target.button) focusTarget(frame.current, target);
     scroll();
     return () => cancelAnimationFrame(request);
   }, [target, conversationId]);

@@ -1,19 +1,17 @@
 // ParametersPanel: the preset, system prompt and settings of a conversation; an empty field leaves the default.
-import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { html, useState } from "../lib/html.js";
 import { IconButton } from "../shell/icons.js";
 import { EFFORTS, errorOf, NUMBERS, numberValue, shownValue } from "./parameter_fields.js";
 import { PresetPicker } from "./preset_picker.js";
 
 /** `takesEffort` says whether the model reads a reasoning effort. */
 export function ParametersPanel({ parameters, presets, takesEffort, onChange, onClose }) {
-  const panel = useRef();
   const change = (name, value) => onChange({ ...parameters, [name]: value });
-  useEffect(() => panel.current.querySelector("textarea").focus(), []);
   const onKeyDown = (event) => {
     if (event.key === "Escape") onClose();
   };
   const text = { parameters, change };
-  return html`<aside ref=${panel} class="panel" aria-label="Settings of this conversation" onKeyDown=${onKeyDown}>
+  return html`<aside class="panel" aria-label="Settings of this conversation" onKeyDown=${onKeyDown}>
     <header><h2>Settings</h2><${IconButton} icon="close" label="Close settings" onClick=${onClose} /></header>
     <${PresetPicker} presets=${presets} parameters=${parameters} onChange=${onChange} />
     <${TextField} ...${text} name="system" label="System prompt" rows="5"

@@ -61,7 +61,10 @@ export function PresetPicker({ presets, parameters, onChange }) {
 
 function NameForm({ name, error, onKeep, onCancel }) {
   const field = useRef();
-  useLayoutEffect(() => field.current.select(), []);
+  useLayoutEffect(() => {
+    field.current.focus(); // Firefox gives the focus to no field for `select` alone
+    field.current.select();
+  }, []);
   const submit = (event) => {
     event.preventDefault();
     onKeep(field.current.value);

@@ -1,4 +1,5 @@
 // Presets: named system prompts with settings, kept in the browser and shared by its tabs.
+import { Changes } from "../lib/changes.js";
 import { newId } from "../lib/ids.js";
 import { keepText, keptText } from "../lib/kept.js";
 import { rightParameters } from "./parameter_fields.js";
@@ -10,21 +11,12 @@ export const MAX_NAME_CHARS = 60;
 export class Presets {
   constructor() {
     this.list = readList(); // {id, name, parameters}, by name
-    this.listeners = new Set();
+    this.changes = new Changes();
     window.addEventListener("storage", ({ key }) => {
       if (key !== PRESETS && key !== null) return;
       this.list = readList();
-      this.changed();
+      this.changes.notify();
     });
-  }
-
-  subscribe(listener) {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
-  }
-
-  changed() {
-    for (const listener of this.listeners) listener();
   }
 
   find(id) {
@@ -80,7 +72,7 @@ export class Presets {
       return "The browser's storage is full or forbidden: the presets stay as they were.";
     }
     this.list = sorted;
-    this.changed();
+    this.changes.notify();
     return "";
   }
 }

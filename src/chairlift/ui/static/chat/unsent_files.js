@@ -1,5 +1,6 @@
 // UnsentFiles: the files that the next message will have, while they are read and until they are sent.
 import { announce } from "../lib/announcer.js";
+import { Changes } from "../lib/changes.js";
 import { newId } from "../lib/ids.js";
 import { keepText, keptText } from "../lib/kept.js";
 import { AttachmentError, checkRoom, MAX_FILES, textOfFile } from "./attachments.js";
@@ -11,12 +12,7 @@ export class UnsentFiles {
     this.files = keptFiles(); // {id, name, size, text}; text is null while it is read
     this.errors = []; // sentences about the files that were added last
     this.aborts = new Map(); // id -> AbortController of the reading
-    this.listeners = new Set();
-  }
-
-  subscribe(listener) {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
+    this.changes = new Changes();
   }
 
   get isReading() {
@@ -79,7 +75,7 @@ export class UnsentFiles {
     this.files = files;
     const read = files.filter((each) => each.text !== null);
     keepText(UNSENT, read.length ? JSON.stringify(read) : null, "sessionStorage");
-    for (const listener of this.listeners) listener();
+    this.changes.notify();
   }
 }
 

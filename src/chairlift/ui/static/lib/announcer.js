@@ -1,21 +1,14 @@
 // Announcer: sentences that screen readers read out; the shell has the one element that they are written into.
+import { Changes } from "./changes.js";
 import { html, useChanges } from "./html.js";
 
-const announcer = {
-  text: "",
-  count: 0,
-  listeners: new Set(),
-  subscribe(listener) {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
-  },
-};
+const announcer = { text: "", count: 0, changes: new Changes() };
 
 /** Let screen readers read a sentence out, when they have finished what they read. */
 export function announce(text) {
   announcer.text = text;
   announcer.count += 1;
-  for (const listener of announcer.listeners) listener();
+  announcer.changes.notify();
 }
 
 /** The element of the sentences; the same sentence twice is another element, so that it is read twice. */

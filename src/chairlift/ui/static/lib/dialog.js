@@ -1,9 +1,9 @@
 // A modal dialog that gives the focus back when it goes, and the same for other parts that go.
 import { useLayoutEffect } from "./html.js";
 
-/** Give the focus to the element that `find` returns, if the one that had it has gone by the next frame. */
+/** Give the focus to the element that `find` returns, if the one that had it has gone with this rendering. */
 export function focusIfLost(find) {
-  requestAnimationFrame(() => {
+  queueMicrotask(() => { // a frame later, the keys of a fast user would be lost
     if (document.activeElement && document.activeElement !== document.body) return;
     find()?.focus({ preventScroll: true });
   });

@@ -9,12 +9,12 @@ export { Component, render };
 export { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState };
 export const html = htm.bind(createElement);
 
-/** Render the component again after each change of an object with `subscribe`. */
+/** Render the component again after each change of an object with `changes`, which are Changes. */
 export function useChanges(source) {
   const [, setCount] = useState(0);
   useEffect(() => {
     const renderAgain = () => setCount((count) => count + 1);
-    const unsubscribe = source.subscribe(renderAgain);
+    const unsubscribe = source.changes.subscribe(renderAgain);
     renderAgain(); // an effect runs after the first rendering, and the object may have changed in between
     return unsubscribe;
   }, [source]);

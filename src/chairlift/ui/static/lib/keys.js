@@ -1,4 +1,5 @@
 // The API key and the admin key: asked for when the server needs one, kept in session storage only.
+import { Changes } from "./changes.js";
 import { keepText, keptText } from "./kept.js";
 
 const NAMES = { user: "chairlift.key", admin: "chairlift.admin-key" };
@@ -7,7 +8,7 @@ const NAMES = { user: "chairlift.key", admin: "chairlift.admin-key" };
 export class Keys {
   constructor() {
     this.open = null; // {kind, message, finish}: the question that the dialog shows
-    this.listeners = new Set();
+    this.changes = new Changes();
     this.values = {};
     for (const kind of Object.keys(NAMES)) this.values[kind] = keptText(NAMES[kind], "sessionStorage") ?? "";
   }
@@ -28,7 +29,7 @@ export class Keys {
   set(kind, value) {
     this.values[kind] = value;
     keepText(NAMES[kind], value || null, "sessionStorage");
-    this.changed();
+    this.changes.notify();
   }
 
   /** Ask for a key once for all waiting requests; resolves to whether one was given. */
@@ -40,21 +41,12 @@ export class Keys {
       question.finish = (value) => {
         this.open = null;
         if (value) this.set(kind, value);
-        else this.changed();
+        else this.changes.notify();
         resolve(Boolean(value));
       };
     });
     this.open = question;
-    this.changed();
+    this.changes.notify();
     return question.promise;
-  }
-
-  subscribe(listener) {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
-  }
-
-  changed() {
-    for (const listener of this.listeners) listener();
   }
 }

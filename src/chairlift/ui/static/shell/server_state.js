@@ -1,4 +1,6 @@
 // ServerState: whether the server is ready, and which models it has; asked again and again while the page is open.
+import { Changes } from "../lib/changes.js";
+
 const READY_INTERVAL_MS = 5000;
 const DOWN_INTERVAL_MS = 1000;
 const READ_TIMEOUT_MS = 5000;
@@ -10,7 +12,7 @@ export class ServerState {
     this.wasDown = false; // it was ready before, and was down since
     this.models = [];
     this.cards = new Map(); // name of a model -> what /v1/models says of it
-    this.listeners = new Set();
+    this.changes = new Changes();
     this.timer = 0;
     this.areModelsKnown = false;
     this.isLoading = false;
@@ -32,7 +34,7 @@ export class ServerState {
     if (state !== "ready") this.areModelsKnown = false;
     if (state !== this.state) {
       this.state = state;
-      this.changed();
+      this.changes.notify();
     }
     if (state === "ready" && !this.areModelsKnown) this.loadModels();
     clearTimeout(this.timer);
@@ -63,16 +65,7 @@ export class ServerState {
     this.models = list.data.map((model) => model.id);
     this.cards = new Map(list.data.map((model) => [model.id, model]));
     this.areModelsKnown = true;
-    this.changed();
-  }
-
-  subscribe(listener) {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
-  }
-
-  changed() {
-    for (const listener of this.listeners) listener();
+    this.changes.notify();
   }
 }
 
