@@ -59,9 +59,10 @@ def test_changes_of_state_sources_and_further_parts_are_shown() -> None:
     async def scenario() -> None:
         async with routed(complete, keys=KEYS) as fleet:
             router = fleet.running.router
+            down_since = router.clock.now() - 5
             router.source_statuses = lambda: (
                 SourceStatus(
-                    name="dns://replicas", state=SourceState.DOWN, since=router.clock.now() - 5, num_endpoints=0,
+                    name="dns://replicas", state=SourceState.DOWN, since=down_since, num_endpoints=0,
                     num_updates=0, num_failures=3, last_error="no answer",
                 ),
             )  # fmt: skip

@@ -168,7 +168,7 @@ def test_an_error_has_its_status_before_the_first_comment_and_is_an_event_behind
 
     @asynccontextmanager
     async def busy_server(seconds: float) -> AsyncIterator[httpx.AsyncClient]:
-        service = fake_service(replace(FAKE, seconds_per_step=0.01), max_running_requests=1)
+        service = fake_service(replace(FAKE, seconds_per_step=0.05), max_running_requests=1)
         async with server_of(place, None, seconds, service) as http:
             first = {**STREAM, "max_tokens": 400, "ignore_eos": True, "model": "fake"}
             async with http.stream("POST", CHAT, json=first) as response:

@@ -47,7 +47,8 @@ SMALL = ("--max-model-len", "96", "--num-blocks", "1024")
 
 @pytest.fixture(scope="module")
 def replica() -> Iterator[Server]:
-    with real_server(*SMALL, CHAIRLIFT_ADMIN_KEY=ADMIN_KEY) as process:
+    # A late error has the status of its comment: 200.
+    with real_server(*SMALL, "--sse-ping-interval", "60", CHAIRLIFT_ADMIN_KEY=ADMIN_KEY) as process:
         yield process
 
 
