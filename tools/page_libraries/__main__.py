@@ -1,18 +1,27 @@
-"""Write a file of the web page's libraries: `PYTHONPATH=tools python -m page_libraries character-maps FOLDER FILE`."""
+"""Write a file of the web page's libraries: `PYTHONPATH=tools python -m page_libraries KIND SOURCE TARGET`.
+
+KIND is `character-maps` with the folder cmaps of the npm package pdfjs-dist, or `math-font` with latinmodern-math.otf.
+The file goes into src/chairlift/ui/static/vendor, and its size and hash into VERSIONS.txt there.
+"""
 
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from page_libraries.character_maps import character_maps_zip
 
-CONTENTS: Mapping[str, Callable[[Path], bytes]] = {"character-maps": character_maps_zip}
-"""Kind of file -> what makes its content of a file or folder of the library's package."""
-
 
 def main(kind: str, source: Path, target: Path) -> int:
     """Write one file; returns the exit code."""
-    target.write_bytes(CONTENTS[kind](source))
+    if kind == "character-maps":
+        content = character_maps_zip(source)
+    elif kind == "math-font":
+        from page_libraries.math_font import math_font  # fonttools is not installed everywhere
+
+        content = math_font(source)
+    else:
+        sys.stderr.write(f"{kind} is neither character-maps nor math-font\n")
+        return 2
+    target.write_bytes(content)
     return 0
 
 
