@@ -10,7 +10,7 @@ from typing import Any
 from fontTools import subset
 from fontTools.ttLib import TTFont
 
-FAMILY = "Chairlift Math"
+SUBSET_NAME = "Chairlift Math"
 """The name of the subset: the license asks for another name than that of the whole font."""
 
 CHANGES = "A subset of Latin Modern Math, whose primes are those for superscripts; made by tools/page_libraries."
@@ -27,12 +27,12 @@ CHARACTERS = (
 )  # fmt: skip
 """First and last characters of the ranges that the subset has: text, Greek, arrows, operators, alphabets of formulas.
 
-Left out are rare alphabets: small script and double-struck letters, bold fraktur and script, monospace.
+Left out are rare alphabets: small script and double-struck characters, bold fraktur and script, monospace.
 """
 
 PRIMES = (0x2032, 0x2033, 0x2034, 0x2057)
 COPYRIGHT_ID, VERSION_ID, DESCRIPTION_ID = 0, 5, 10
-FAMILY_IDS = (1, 4, 16)
+NAME_IDS = (1, 4, 16)
 
 
 def math_font(file: Path) -> bytes:
@@ -57,9 +57,9 @@ def math_subset(file: Path) -> Any:
     subsetter = subset.Subsetter(options)
     subsetter.populate(unicodes=[code for first, last in CHARACTERS for code in range(first, last + 1)])
     subsetter.subset(font)
-    for name_id in FAMILY_IDS:
-        font["name"].setName(FAMILY, name_id, 3, 1, 0x409)
-    font["name"].setName(FAMILY.replace(" ", ""), 6, 3, 1, 0x409)
+    for name_id in NAME_IDS:
+        font["name"].setName(SUBSET_NAME, name_id, 3, 1, 0x409)
+    font["name"].setName(SUBSET_NAME.replace(" ", ""), 6, 3, 1, 0x409)
     font["name"].setName(CHANGES, DESCRIPTION_ID, 3, 1, 0x409)
     if "CFF " in font:
         rename_outlines(font["CFF "].cff)
@@ -82,6 +82,6 @@ def use_primes_of_superscripts(font: Any) -> None:
 
 def rename_outlines(outlines: Any) -> None:
     """Put the name of the subset into the table of outlines, too."""
-    outlines.fontNames = [FAMILY.replace(" ", "")]
+    outlines.fontNames = [SUBSET_NAME.replace(" ", "")]
     for each in outlines.topDictIndex:
-        each.FamilyName = each.FullName = FAMILY
+        each.FamilyName = each.FullName = SUBSET_NAME
