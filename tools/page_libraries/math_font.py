@@ -84,4 +84,5 @@ def rename_outlines(outlines: Any) -> None:
     """Put the name of the subset into the table of outlines, too."""
     outlines.fontNames = [SUBSET_NAME.replace(" ", "")]
     for each in outlines.topDictIndex:
-        each.FamilyName = each.FullName = SUBSET_NAME
+        for field in [field for field in each.rawDict if field.endswith("Name")]:
+            setattr(each, field, SUBSET_NAME)
