@@ -1,13 +1,14 @@
 """Files of a message: which can be attached, how their text is sent and kept, and what the page says about others."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support_browser import WebPage, findings
+from support_pdf import pdf_in, pdf_of
 from support_server import Server
 
 pytestmark = pytest.mark.browser
@@ -30,32 +31,15 @@ PASTE = """([name, text]) => {
   return event.defaultPrevented;
 }"""
 
-
-def pdf_of(pages: Sequence[str], *, is_protected: bool = False) -> bytes:
-    """Return a PDF with lines of text on each page, or with a box where it is ""; they must fit on the page."""
-    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
-    objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    ]  # fmt: skip
-    for number, text in enumerate(pages):
-        lines = " 0 -1 Td ".join(f"({line}) Tj" for line in text.split("\n"))
-        drawn = f"BT /F1 1 Tf 72 700 Td {lines} ET" if text else "72 72 200 200 re f"
-        objects += [
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * number} 0 R "
-            "/Resources << /Font << /F1 3 0 R >> >> >>",
-            f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream",
-        ]
-    body, offsets = "%PDF-1.4\n", []
-    for number, each in enumerate(objects, 1):
-        offsets.append(len(body))
-        body += f"{number} 0 obj\n{each}\nendobj\n"
-    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
-    lock = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{'ab' * 32}> /U <{'cd' * 32}> >> /ID [<00> <00>]"
-    size = len(objects) + 1
-    body += f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R "
-    body += f"{lock if is_protected else ''} >>\nstartxref\n{body.index('xref')}\n%%EOF"
-    return body.encode("latin-1")
+ENCODED = {
+    "90ms-RKSJ-H": ("Japan1", "cp932", "日本語のテスト"),
+    "UniJIS-UTF16-H": ("Japan1", "utf-16-be", "東京の会議"),
+    "UniGB-UCS2-H": ("GB1", "utf-16-be", "简体中文的文件"),
+    "GBK-EUC-H": ("GB1", "gbk", "第一章：简介"),
+    "ETen-B5-H": ("CNS1", "big5", "繁體中文的文件"),
+    "KSCms-UHC-H": ("Korea1", "cp949", "한국어 문서"),
+}
+"""Encoding of a font -> its character collection, Python's name of the encoding, and a text."""
 
 
 def as_pdf(data: bytes, name: str = "report.pdf") -> dict[str, Any]:
@@ -154,6 +138,43 @@ def test_the_text_of_a_pdf_is_read_by_a_library_that_is_loaded_then(open_page: O
     page.page.wait_for_function("() => !document.querySelector('.composer .file-name:disabled')")
 
 
+def test_fonts_with_predefined_encodings_give_their_text_by_character_maps_that_are_loaded_once(
+    open_page: OpenPage, echo_server: Server
+) -> None:
+    page = open_page(echo_server)
+    urls: list[str] = []
+    page.context.on("request", lambda request: urls.append(request.url))
+    bodies = page.requests_to("/v1/chat/completions")
+    for encoding, (ordering, codec, text) in ENCODED.items():
+        attach(page, as_pdf(pdf_in(encoding, ordering, text.encode(codec)), f"{encoding}.pdf"))
+        wait_for_files(page, f"{encoding}.pdf")
+        page.ask("")
+        sent = bodies[-1]["messages"][-1]["content"]
+        assert sent == f'<file name="{encoding}.pdf">\n[Page 1]\n{text}\n</file>'
+    assert len([url for url in urls if "pdfjs-cmaps-" in url]) == 1, urls
+
+
+def test_a_font_without_a_character_map_is_named_with_the_reason(open_page: OpenPage, echo_server: Server) -> None:
+    page = open_page(echo_server)
+    japanese = as_pdf(pdf_in("90ms-RKSJ-H", "Japan1", "日本".encode("cp932")))
+    page.page.route("**/pdfjs-cmaps-*", lambda route: route.fulfill(status=503))
+    missing = "“report.pdf” could not be read: the server did not send the character maps that its fonts need."
+    assert error_of(page, japanese) == missing
+    page.page.unroute("**/pdfjs-cmaps-*")
+    attach(page, japanese)
+    wait_for_files(page, "report.pdf")
+    page.page.get_by_label("Remove report.pdf").click()
+    for encoding, reason in (
+        ("UniJIS-UTF8-H", "has text in an encoding for which this page has no character map."),
+        (
+            "Unknown-H",
+            "has no text that can be read: its pages are pictures, or its fonts do not say which characters they show.",
+        ),
+    ):
+        refused = as_pdf(pdf_in(encoding, "Japan1", "日本".encode()))
+        assert error_of(page, refused) == f"“report.pdf” {reason} It needs text recognition first."
+
+
 @pytest.mark.parametrize("phone", [False, True])
 def test_what_cannot_be_attached_is_named_with_the_reason(
     open_page: OpenPage, echo_server: Server, phone: bool
@@ -166,7 +187,7 @@ def test_what_cannot_be_attached_is_named_with_the_reason(
         (text | {"name": "none.txt", "buffer": b""}, "“none.txt” is empty."),
         (text | {"name": "big.log", "buffer": b"x" * 1_200_000},
          "“big.log” has 1.2 MB; a text file may have at most 1 MB."),
-        (as_pdf(pdf_of([""])), "“report.pdf” has no text. If it has pictures of pages, it needs text recognition"),
+        (as_pdf(pdf_of([""])), "“report.pdf” has no text that can be read: its pages are pictures, or its fonts do"),
         (as_pdf(pdf_of(["x"], is_protected=True)), "“report.pdf” is protected by a password. Save it without one"),
         (as_pdf(b"not a PDF at all"), "“report.pdf” is broken, or it is no PDF."),
         (as_pdf(pdf_of([("word " * 100 + "\n") * 500] * 5)), "“report.pdf” has more than 1 MB of text, which is"),

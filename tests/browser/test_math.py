@@ -92,6 +92,32 @@ def test_formulas_of_an_answer_are_drawn_and_scroll_and_are_accessible(
     assert findings(page) == []
 
 
+def test_sums_grow_by_a_font_that_is_loaded_where_the_system_has_none(
+    open_page: OpenPage, echo_server: Server
+) -> None:  # fmt: skip
+    page = open_page(echo_server)
+    urls: list[str] = []
+    page.page.on("request", lambda request: urls.append(request.url))
+    page.page.route("**/math.css", without_system_fonts)
+    page.ask("no formula")
+    assert not any("chairlift-math-" in url for url in urls)
+    page.ask(r"\[ \sum_{k} \sqrt{\frac{a}{b}} \] and $\sum_k f'$")
+    page.page.wait_for_function("() => document.querySelectorAll('.math math').length === 2")
+    page.page.wait_for_function("() => [...document.fonts].map((font) => font.status).join() === 'loaded'")
+    assert len([url for url in urls if "chairlift-math-" in url]) == 1
+    large, small = (each.bounding_box() for each in page.page.locator("mo", has_text="\u2211").all())
+    assert large["height"] > 1.3 * small["height"], "a sum on a line of its own is larger"
+
+
+def without_system_fonts(route: Any) -> None:
+    """Send math.css as it works on a system without math fonts."""
+    text = route.fetch().text()
+    for name in ("Cambria Math", "STIX Two Math", "Latin Modern Math"):
+        assert f'"{name}", ' in text
+        text = text.replace(f'"{name}", ', "")
+    route.fulfill(body=text, content_type="text/css")
+
+
 def test_no_formula_runs_loads_or_hangs_anything(open_page: OpenPage, echo_server: Server) -> None:
     page = open_page(echo_server)
     page.ask("$x$")

@@ -10,8 +10,8 @@ import pytest
 from chairlift.ui.static_files import CONTENT_TYPES, STATIC, static_files
 
 MAX_COMPRESSED_BYTES = 250_000
-MAX_LATER_BYTES = {"temml": 60_000, "pdfjs": 550_000}
-"""Libraries that are loaded with the first formula and the first PDF, and the size of each, compressed."""
+MAX_LATER_BYTES = {"temml": 60_000, "chairlift-math": 125_000, "pdfjs-cmaps": 500_000, "pdfjs": 550_000}
+"""What is loaded with the first formula, Asian font of a PDF, and PDF, and the size of each, compressed."""
 MAX_FILE_LINES = 400
 VENDOR = STATIC / "vendor"
 OWN_FILES = [file.file for file in static_files() if not file.file.is_relative_to(VENDOR)]
@@ -19,7 +19,7 @@ IMPORT = re.compile(r"""(?:\bfrom\s*|\bimport\s*\(?\s*)["']([\w./-]+)["']""")
 LINK = re.compile(r"""(?:src|href)=["']([^"']+)["']""")
 
 
-def test_the_page_has_at_most_250_kb_compressed_and_two_libraries_that_are_loaded_when_they_are_needed() -> None:
+def test_the_page_has_at_most_250_kb_compressed_and_libraries_that_are_loaded_when_they_are_needed() -> None:
     sizes = {file.path: len(file.load().compressed) for file in static_files()}
     for library, most in MAX_LATER_BYTES.items():
         later = [sizes.pop(path) for path in list(sizes) if path.startswith(f"/ui/vendor/{library}-")]
@@ -74,7 +74,7 @@ def test_every_import_and_link_is_a_file_of_the_page() -> None:
     """Without a build step a misspelled import would be found only by the browser."""
     missing = []
     for file in static_files():
-        text = file.load().plain.decode()
+        text = file.load().plain.decode(errors="replace")
         if file.file.suffix == ".js":
             targets = [file.file.parent / name for name in IMPORT.findall(text) if name.startswith(".")]
             targets += [Path("/") / name for name in IMPORT.findall(text) if not name.startswith(".")]
@@ -120,4 +120,6 @@ def test_each_vendored_file_has_its_version_size_and_hash() -> None:
 @pytest.mark.parametrize("library", sorted({line[0] for line in versions()} if VENDOR.exists() else ()))
 def test_each_library_has_its_license(library: str) -> None:
     text = (VENDOR / f"LICENSE-{library}.txt").read_text(encoding="utf-8")
-    assert "Permission is hereby granted" in text or "Apache License" in text
+    permissions = ("Permission is hereby granted", "Apache License", "Redistribution and use in source and binary",
+                   "LaTeX Project Public License")  # fmt: skip
+    assert any(permission in text for permission in permissions)

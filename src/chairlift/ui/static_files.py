@@ -14,7 +14,8 @@ PREFIX = "/ui/"
 
 CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8",
+    ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8", ".zip": "application/zip",
+    ".woff2": "font/woff2",
 }  # fmt: skip
 """Suffix -> content type; files with other suffixes are not served."""
 

@@ -125,6 +125,7 @@ def test_the_page_needs_no_key_runs_nothing_inline_and_loads_nothing_from_elsewh
                 assert (policy["default-src"], policy["frame-ancestors"]) == ("'none'", "'none'")
                 assert set(" ".join(policy.values()).split()) <= {"'none'", "'self'", "data:"}
                 assert policy["img-src"] == "'self' data:" and "data:" not in policy["script-src"]
+                assert policy["font-src"] == "'self'"
                 again = await http.get(path, headers={"if-none-match": response.headers["etag"]})
                 assert (again.status_code, again.content) == (304, b"")
             assert (await http.get("/v1/models")).status_code == 401

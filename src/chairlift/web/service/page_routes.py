@@ -9,9 +9,9 @@ from chairlift.web.send_response import send_bytes
 
 CONTENT_SECURITY_POLICY = "; ".join((
     "default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "img-src 'self' data:",
-    "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
+    "font-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
 ))  # fmt: skip
-"""Scripts, styles and data come from this server only; nothing inline runs, and no other site shows the page."""
+"""Scripts, styles, fonts and data come from this server only; nothing inline runs, and no other site shows the page."""
 
 SECURITY_HEADERS: tuple[Header, ...] = (
     (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()), (b"x-content-type-options", b"nosniff"),

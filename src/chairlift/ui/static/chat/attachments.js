@@ -11,7 +11,10 @@ const PDF_HEAD = /^[^!-~]*%PDF-/; // a file that is not called a PDF is one if n
 const PDF_REASONS = {
   password: "is protected by a password. Save it without one, and attach that",
   invalid: "is broken, or it is no PDF",
-  empty: "has no text. If it has pictures of pages, it needs text recognition first",
+  empty: "has no text that can be read: its pages are pictures, or its fonts do not say which characters they show. " +
+    "It needs text recognition first",
+  encoding: "has text in an encoding for which this page has no character map. It needs text recognition first",
+  maps: "could not be read: the server did not send the character maps that its fonts need",
   unavailable: "could not be read: the server did not send the reader of PDFs",
 };
 

@@ -1,9 +1,10 @@
 // Text of a PDF, read by pdf.js in a worker; both are loaded with the first PDF.
+import { characterMap } from "./character_maps.js";
 
 const LIBRARY = "../vendor/pdfjs-5.6.205.min.js";
 const WORKER = "../vendor/pdfjs-5.6.205.worker.min.js";
 
-/** Why a PDF has no text for us: `reason` is "password", "invalid", "empty", "long" or "unavailable". */
+/** Why a PDF is not read: "password", "invalid", "empty", "encoding", "maps", "long" or "unavailable". */
 export class PdfError extends Error {
   constructor(reason, message = reason) {
     super(message);
@@ -19,15 +20,17 @@ export async function textOfPdf(data, { maxChars, signal }) {
   const { getDocument, GlobalWorkerOptions } = await loadedLibrary();
   signal.throwIfAborted();
   GlobalWorkerOptions.workerSrc = new URL(WORKER, import.meta.url).href;
-  // Nothing is drawn, so no fonts, images or forms are read, and nothing is fetched.
+  const mapErrors = [];
+  // Nothing is drawn, so no fonts, images or forms are read, and nothing is fetched but character maps.
   const task = getDocument({
+    BinaryDataFactory: mapFactory(mapErrors),
     data, verbosity: 0, isEvalSupported: false, disableFontFace: true, useSystemFonts: true, useWorkerFetch: false,
     useWasm: false, enableXfa: false, isImageDecoderSupported: false, isOffscreenCanvasSupported: false,
   });
   const stop = () => task.destroy();
   signal.addEventListener("abort", stop);
   try {
-    return await textOfPages(await task.promise, maxChars);
+    return await textOfPages(await task.promise, maxChars, mapErrors);
   } catch (error) {
     signal.throwIfAborted();
     throw pdfErrorOf(error);
@@ -37,13 +40,30 @@ export async function textOfPdf(data, { maxChars, signal }) {
   }
 }
 
-async function textOfPages(document, maxChars) {
+/** Return the class by which pdf.js fetches character maps; `errors` grows by what was raised. */
+function mapFactory(errors) {
+  return class {
+    async fetch({ kind, filename }) {
+      if (kind !== "cMapUrl") throw new Error(`Nothing of the kind ${kind} is needed for text.`);
+      try {
+        return await characterMap(filename);
+      } catch (error) {
+        errors.push(error);
+        throw error;
+      }
+    }
+  };
+}
+
+async function textOfPages(document, maxChars, mapErrors) {
   const pages = [];
   let numChars = 0;
   let hasText = false;
   for (let number = 1; number <= document.numPages; number += 1) {
     const page = await document.getPage(number);
     const { items } = await page.getTextContent();
+    // pdf.js goes on without the text of a font whose map is missing.
+    if (mapErrors.length) throw new PdfError(mapErrors[0].isAbsent ? "encoding" : "maps");
     const text = items.map(({ str = "", hasEOL = false }) => (hasEOL ? `${str}\n` : str)).join("");
     page.cleanup();
     hasText ||= text.trim() !== "";

@@ -1,0 +1,1 @@
+"""Files of libraries that the web page has in another form than their packages."""
