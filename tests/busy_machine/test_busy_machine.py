@@ -63,7 +63,7 @@ def test_the_report_has_the_ratio_and_a_failure_or_a_restart_is_the_exit_code(
     code, result = run(monkeypatch, tmp_path / "a.json", ok=9, restarts=0)
     assert code == 0 and result["ratio"] == pytest.approx(8.0) and result["failed"] == result["restarts"] == 0
     assert FakeServer.commands[-1][3:] == ["serve", "folder", "--port=0", "--dtype", "float32"]
-    assert "10.0 ms a token alone, 80.0 beside 1" in capsys.readouterr().out
+    assert "beside 1 busy processes: 80.0 ms, 8.0 times" in capsys.readouterr().out
     code, result = run(monkeypatch, tmp_path / "b.json", ok=7, restarts=0)
     assert code == 1 and result["failed"] == 2
     code, result = run(monkeypatch, tmp_path / "c.json", ok=9, restarts=2)

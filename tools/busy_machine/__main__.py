@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.bench.report import environment, report, report_output
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from server_process.server_process import ServerProcess
 
 MIXED_PROMPTS = (8, 20, 100, 300, 800, 1500)
@@ -36,9 +37,11 @@ POLL_SECONDS = 0.1
 
 def main(words: list[str]) -> int:
     """Run the measurement and return the exit code."""
-    parser = argparse.ArgumentParser(prog="busy_machine", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="busy_machine", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", nargs="?", help="a model's folder or name; the embedded demo model by default")
-    parser.add_argument("--busy", type=int, default=8, help="busy processes (%(default)s)")
+    parser.add_argument("--busy", type=int, default=4 * len(usable_cpus()), help="busy processes (%(default)s)")
     parser.add_argument("--seconds", type=float, default=600.0, help="duration of the mixed requests (%(default)s)")
     parser.add_argument("--streams", type=int, default=6, help="mixed requests that run at once (%(default)s)")
     parser.add_argument("--tokens", type=int, default=60, help="output tokens of the single stream (%(default)s)")
@@ -101,8 +104,10 @@ def run_bench(url: str, requests: Sequence[Mapping[str, int]], folder: Path, loa
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
     """Run processes that use all the time that they get."""
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    processes: list[subprocess.Popen[bytes]] = []
     try:
+        for _ in range(count):
+            processes.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
         yield
     finally:
         for process in processes:
@@ -140,8 +145,9 @@ def _is_ready(url: str) -> bool:
 def table(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines for a person."""
     mixed, times = result["phases"]["mixed"], result["ms_a_token"]
-    yield f"one stream: {times['alone']:.1f} ms a token alone, {times['beside']:.1f} beside {result['busy_processes']}"
-    yield f"busy processes ({result['ratio']:.1f} times; {times['beside_first']:.1f} in the first seconds)"
+    yield f"one stream: {times['alone']:.1f} ms a token alone"
+    yield f"beside {result['busy_processes']} busy processes: {times['beside']:.1f} ms, {result['ratio']:.1f} times"
+    yield f"in the first seconds beside them: {times['beside_first']:.1f} ms"
     yield f"mixed requests: {mixed['requests']['by_outcome']}, {mixed['output_tokens_per_second']:.1f} tokens/s"
     yield f"time to first token {_span(mixed['ttft_seconds'])}, whole requests {_span(mixed['e2e_seconds'])}"
     yield f"{result['failed']} requests failed, the engine was started again {result['restarts']} times"

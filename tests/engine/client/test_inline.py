@@ -1,6 +1,7 @@
 """InlineClient: every accepted request gets one final output, also on failure; an idle engine uses no CPU time."""
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import ConfigError, DuplicateRequestId, EngineDead, QueueFull, TokenOutOfRange
 from chairlift.core.load_report import ReplicaState
 from chairlift.core.request import GenerateRequest
+from chairlift.engine.client import inline
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.runner.fake import FakeRunner
 from chairlift.engine.runner.fake_model import expected_tokens
@@ -154,30 +156,28 @@ def test_the_state_says_where_the_engine_is_in_its_life_and_nothing_is_started_a
     assert (client.state, client.restarts) == (ReplicaState.STOPPED, 0)
 
 
-def test_an_engine_goes_on_in_new_threads_with_the_priority_of_the_caller(client: InlineClient) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority of its own on this system")
+def test_an_engine_goes_on_in_new_threads_with_the_priority_of_the_caller_or_a_lower_one(client: InlineClient) -> None:
     own, threads, renewed = os.getpriority(os.PRIO_PROCESS, 0), [client.thread], []
     client.loop.renew_threads = lambda: renewed.append(threading.get_native_id())  # type: ignore[method-assign]
     sink, request = RequestSink(), make_request("a", 9, 200)
     client.submit(request, sink)
     for niceness in (0, 3, 0, 0):
-        if niceness:
-            client.lower_thread_priority(niceness)
-        else:
-            client.move_to_new_thread()
-            wait_until(lambda: client.thread not in threads)
-            threads.append(client.thread)
+        client.move_to_new_thread(niceness)
+        wait_until(lambda: client.thread not in threads)
+        threads.append(client.thread)
         native_id = client.run_command(threading.get_native_id)
-        assert os.getpriority(os.PRIO_PROCESS, native_id) == own + niceness and renewed[-1] == native_id
-    assert [thread.is_alive() for thread in threads] == [False] * 3 + [True] and len(renewed) == 4
-    assert sink.wait().finish_reason is FinishReason.LENGTH
+        assert os.getpriority(os.PRIO_PROCESS, native_id) == min(19, own + niceness) and renewed[-1] == native_id
+    wait_until(lambda: [thread.is_alive() for thread in threads] == [False] * 4 + [True])
+    assert len(renewed) == 4 and sink.wait().finish_reason is FinishReason.LENGTH
     assert sink.tokens == expected_tokens(request.prompt_token_ids, request.params, FAKE)
 
 
-def test_an_engine_moves_twice_at_once_and_commands_in_between_run_once(client: InlineClient) -> None:
-    first, ran = client.thread, []
+def test_an_engine_moves_three_times_at_once_and_commands_in_between_run_once(client: InlineClient) -> None:
+    first, ran = client.thread, list[int]()
     with client.paused():
         for _ in range(3):
-            client.move_to_new_thread()
+            client.move_to_new_thread(0)
         moving = [thread for thread in threading.enumerate() if thread.name == "chairlift-engine"]
         wait_until(lambda: len(client._commands) >= 6)
         for number in range(3):
@@ -187,22 +187,45 @@ def test_an_engine_moves_twice_at_once_and_commands_in_between_run_once(client: 
     wait_until(lambda: not any(thread.is_alive() for thread in {first, *moving} - {client.thread}))
 
 
-@pytest.mark.parametrize("is_moved", [False, True])
-def test_an_engine_that_moves_can_be_closed(gated_client: InlineClient, gate: StepGate, is_moved: bool) -> None:
-    client, sink = gated_client, RequestSink()
+@pytest.mark.parametrize("when", ["before", "while it leaves", "in the new thread"])
+def test_an_engine_that_moves_can_be_closed(gated_client: InlineClient, gate: StepGate, when: str) -> None:
+    client, sink, closing = gated_client, RequestSink(), threading.Thread(target=gated_client.close)
     client.submit(make_request("a", 3), sink)
     assert gate.entered.wait(WAIT_SECONDS)
-    first = client.thread
-    client.move_to_new_thread()
-    if is_moved:
-        wait_until(lambda: len(client._commands) == 2)
-    threading.Timer(0.05, gate.opened.set).start()
-    client.close()
-    assert isinstance(sink.wait().error, EngineDead) and not client.thread.is_alive() and not first.is_alive()
-    wait_until(lambda: not client.thread.is_alive())
-    client.move_to_new_thread()
-    client.lower_thread_priority(3)
+    first, leave, renew = client.thread, client._leave, client.loop.renew_threads
+
+    def close_then(function: Callable[..., None], *arguments: Any) -> None:
+        closing.start()
+        wait_until(lambda: client._closing)
+        function(*arguments)
+
+    if when == "while it leaves":
+        client._leave = lambda hand_over: close_then(leave, hand_over)  # type: ignore[method-assign]
+    elif when == "in the new thread":
+        client.loop.renew_threads = lambda: close_then(renew)  # type: ignore[method-assign]
+    else:
+        closing.start()
+        wait_until(lambda: client._closing)
+    client.move_to_new_thread(0)
+    gate.opened.set()
+    wait_until(lambda: closing.ident is not None)
+    closing.join(WAIT_SECONDS)
+    assert not closing.is_alive() and not client.thread.is_alive() and not first.is_alive()
+    assert (client.thread is first) == (when == "before") and sink.wait() is not None
+    client.move_to_new_thread(3)
     assert client.state is ReplicaState.STOPPED
+
+
+def test_an_engine_whose_thread_cannot_be_started_does_not_stop_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    clients: list[InlineClient] = []
+    monkeypatch.setattr(inline, "close_at_exit", clients.append)
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(RuntimeError, match="new thread"):
+        start_client(FakeRunner(FAKE))
+    assert clients[0]._has_ended.is_set()
 
 
 def test_threads_that_cannot_be_started_leave_the_engine_as_it_was(
@@ -212,7 +235,7 @@ def test_threads_that_cannot_be_started_leave_the_engine_as_it_was(
         raise RuntimeError("cannot start 2 threads")
 
     client.loop.renew_threads = fail  # type: ignore[method-assign]
-    client.move_to_new_thread()
+    client.move_to_new_thread(0)
     sink = RequestSink()
     client.submit(make_request("a", 3), sink)
     assert sink.wait().finish_reason is FinishReason.LENGTH

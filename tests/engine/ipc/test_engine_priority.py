@@ -1,11 +1,19 @@
 """EnginePriority: what other programs and clients do to an engine decides its priority."""
 
+import os
 from dataclasses import dataclass, field
 
 import pytest
 
-from chairlift.core.host.process_activity import ThreadTimes
-from chairlift.engine.ipc.engine_priority import FIRST_CALM_SECONDS, MAX_CALM_SECONDS, NICENESS, EnginePriority
+from chairlift.core.host.process_activity import ThreadTimes, cpu_seconds
+from chairlift.engine.ipc import engine_priority
+from chairlift.engine.ipc.engine_priority import (
+    FIRST_CALM_SECONDS,
+    MAX_CALM_SECONDS,
+    NICENESS,
+    RETRY_SECONDS,
+    EnginePriority,
+)
 
 
 @dataclass
@@ -13,12 +21,9 @@ class FakeEngine:
     calls: list[int] = field(default_factory=list)
     fails: bool = False
 
-    def move_to_new_thread(self) -> None:
+    def move_to_new_thread(self, niceness: int) -> None:
         if self.fails:
             raise RuntimeError("can't start new thread")
-        self.calls.append(0)
-
-    def lower_thread_priority(self, niceness: int) -> None:
         self.calls.append(niceness)
 
 
@@ -28,16 +33,16 @@ class Machine:
     def __init__(self) -> None:
         self.engine, self.now = FakeEngine(), 100.0
         self.times: list[ThreadTimes] = []
-        self.own_seconds = 50.0  # of the processes' past
+        self.client_seconds = 50.0  # of the processes' past
         self.priority = EnginePriority(
-            self.engine, read=lambda: self.times, own_seconds=lambda: self.own_seconds, now=lambda: self.now
+            self.engine, read=lambda: self.times, client_seconds=lambda: self.client_seconds, now=lambda: self.now
         )
         self.check(run=1.0)
 
-    def check(self, *, run: float, delay: float = 0.0, own: float = 0.0, seconds: int = 1) -> None:
+    def check(self, *, run: float, delay: float = 0.0, client: float = 0.0, seconds: int = 1) -> None:
         for _ in range(seconds):
             self.now += 1.0
-            self.own_seconds += own
+            self.client_seconds += client
             self.times = [ThreadTimes(run, delay), ThreadTimes(run + delay, 0.0)]
             self.priority.check()
 
@@ -63,11 +68,11 @@ def test_beside_other_programs_the_engine_has_the_priority_of_all_and_later_less
 
 def test_the_time_of_clients_is_no_delay() -> None:
     machine = Machine()
-    machine.check(run=0.1, delay=0.9, own=0.8, seconds=300)
+    machine.check(run=0.1, delay=0.9, client=0.8, seconds=300)
     assert machine.engine.calls == [NICENESS]
-    machine.check(run=0.1, delay=0.9, own=0.3)
+    machine.check(run=0.1, delay=0.9, client=0.3)
     assert machine.engine.calls == [NICENESS, 0]
-    machine.check(run=0.1, delay=0.9, own=0.8, seconds=int(FIRST_CALM_SECONDS) + 1)
+    machine.check(run=0.1, delay=0.9, client=0.8, seconds=int(FIRST_CALM_SECONDS) + 1)
     assert machine.engine.calls == [NICENESS, 0, NICENESS]
 
 
@@ -107,11 +112,19 @@ def test_checks_come_once_a_second() -> None:
     assert not machine.priority.is_low
 
 
-def test_without_a_new_thread_the_engine_goes_on_with_a_low_priority(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_new_thread_the_priority_stays_and_is_changed_later(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
     machine.engine.fails = True
-    machine.check(run=0.1, delay=0.9)
-    assert machine.priority.is_low and "keeps its low priority: can't start new thread" in caplog.text
+    machine.check(run=0.1, delay=0.9, seconds=int(RETRY_SECONDS) - 1)
+    assert machine.priority.is_low and caplog.text.count("stays as it is: can't start new thread") == 1
     machine.engine.fails = False
-    machine.check(run=0.1, delay=0.9)
+    machine.check(run=0.1, delay=0.9, seconds=2)
     assert not machine.priority.is_low and machine.engine.calls == [NICENESS, 0]
+
+
+def test_the_time_of_the_client_is_that_of_this_thread_and_of_the_parent_process() -> None:
+    before = engine_priority._seconds_of_client()
+    sum(range(1_000_000))
+    grown = engine_priority._seconds_of_client() - before
+    assert grown > 0.005
+    assert before >= (cpu_seconds(os.getppid()) or 0.0) - 1.0

@@ -16,6 +16,7 @@ from chairlift.engine.runner.threaded import ThreadedRunner
 from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
 from support_engine import EngineHarness, make_request, make_result
+from support_process import wait_until
 
 
 def plan(step_id: int) -> StepPlan:
@@ -206,14 +207,29 @@ def test_steps_go_on_in_a_new_thread_and_an_end_that_was_not_read_stops_none(
     inner.renew_threads = lambda: renewed.append(threading.current_thread())  # type: ignore[attr-defined]
     runner.renew_threads()
     assert renewed == [threading.current_thread()]
-    after = engine_runner_threads()
-    assert len(after) == len(before) and after != before
+    wait_until(lambda: len(engine_runner_threads()) == len(before))  # the old one ends in a moment
+    assert engine_runner_threads() != before
     masked = replace(plan(1), masked_samples=np.zeros(1, np.int32))
     inner.supply_masks = lambda *_: None  # type: ignore[attr-defined]
     runner.launch(masked)
     runner.supply_masks(1, cast("TokenMasks", None))
     assert runner.collect().step_id == 1
     ThreadedRunner(cast("Runner", object())).renew_threads()
+
+
+def test_a_thread_that_cannot_be_started_leaves_the_old_one(
+    inner: GatedRunner, runner: ThreadedRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError, match="new thread"):
+            runner.renew_threads()
+    inner.gate.release()
+    runner.launch(plan(0))
+    assert runner.collect().step_id == 0
 
 
 def engine_runner_threads() -> set[threading.Thread]:

@@ -6,7 +6,13 @@ from contextlib import suppress
 
 import pytest
 
-from chairlift.engine.structured.sandbox_frames import END_OF_STREAM, read_frame, receive_frame, write_frame
+from chairlift.engine.structured.sandbox_frames import (
+    END_OF_STREAM,
+    MAX_FRAME_BYTES,
+    read_frame,
+    receive_frame,
+    write_frame,
+)
 
 Pipe = tuple[int, int]
 
@@ -45,6 +51,12 @@ def test_a_frame_that_can_be_read_is_never_too_late(pipe: Pipe) -> None:
     source, target = pipe
     write_frame(target, b"late")
     assert receive_frame(source, Limit()) == b"late"
+
+
+def test_a_frame_that_announces_too_much_counts_as_the_end(pipe: Pipe) -> None:
+    source, target = pipe
+    os.write(target, (MAX_FRAME_BYTES + 1).to_bytes(4, "big") + b"x")
+    assert receive_frame(source, Limit()) == END_OF_STREAM
 
 
 def test_the_end_of_the_other_side_ends_the_wait(pipe: Pipe) -> None:

@@ -3,6 +3,7 @@
 import gc
 import itertools
 import math
+import sys
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +15,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from chairlift.core.cpu_affinity_and_priority import thread_ids
 from chairlift.core.errors import ConfigError, ModelError, NonFiniteLogits, TokenOutOfRange
 from chairlift.core.host.process_activity import ThreadTimes
-from chairlift.engine.runner.base import RunnerSpec
+from chairlift.engine.runner.base import RenewsThreads, RunnerSpec
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.config.runner_config import RunnerConfig
-from chairlift.model.device import torch_thread_count
+from chairlift.model.device import step_thread_count
 from chairlift.model.device.kv_dtype import FLOAT8
-from chairlift.model.device.torch_thread_count import TorchThreadCount
+from chairlift.model.device.step_thread_count import StepThreadCount
+from chairlift.model.kernels.cpu.threads import renew_pool_threads
 from chairlift.model.runner import model_loading, torch_runner
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.torch_runner import TorchRunner, build
@@ -32,6 +35,7 @@ from support_batches import teacher_forced_logits
 from support_models import save_tiny, tiny_hf_model
 from support_native import need_native
 from support_plans import Driver, int32
+from support_process import wait_until
 from support_runner import GREEDY, PROMPT, SEEDED, alone, started
 from support_sampling import masks_of, params
 from support_shares import FULL, each_value, for_each
@@ -310,12 +314,21 @@ def test_masks_may_come_before_the_launch_or_behind_it(kernels: str) -> None:
         assert first in {40 + step, 50} and second == free[step] and third == 60 + step
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("dtype", "options"),
+    [
+        ("float64", {"kernels": "torch"}), ("float32", {"kernels": "torch"}),
+        ("bfloat16", {"kernels": "native", "cpu_threads": 3}),
+        ("bfloat16", {"kernels": "native", "cpu_threads": 3, "quantization": "int8"}),
+    ],
+)  # fmt: skip
 def test_the_number_of_threads_may_change_between_steps_and_changes_no_token(
-    dtype: str, monkeypatch: pytest.MonkeyPatch
+    dtype: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_thread_count, "MAX_COST", math.inf)
-    loaded = load(RunnerConfig(dtype=dtype, device="cpu", kernels="torch"))
+    if is_native := options["kernels"] == "native":
+        need_native()
+    monkeypatch.setattr(step_thread_count, "MAX_COST", math.inf)
+    loaded = load(RunnerConfig(dtype=dtype, device="cpu", **options))
     whole, before = alone(loaded, PROMPT, SEEDED), torch.get_num_threads()
     runner, driver = started(loaded)
     busy, calm = [ThreadTimes(20.0, 80.0)] * 2, [ThreadTimes(99.0, 0.0)]
@@ -323,16 +336,31 @@ def test_the_number_of_threads_may_change_between_steps_and_changes_no_token(
 
     def apply(count: int) -> None:
         counts.append(count)
-        torch.set_num_threads(count)
+        renew_pool_threads(count) if is_native else torch.set_num_threads(count)
 
-    runner._threads = TorchThreadCount(2, read=lambda: next(delays), now=lambda: float(next(seconds)), apply=apply)
+    runner._threads = StepThreadCount(2, read=lambda: next(delays), now=lambda: float(next(seconds)), apply=apply)
     try:
         sequence = driver.add(PROMPT, SEEDED)
         driver.generate(sequence, 12, 7)
     finally:
         torch.set_num_threads(before)
+        renew_pool_threads(9)
     assert counts.count(1) >= 3 and counts.count(2) >= 3
-    assert sequence.outputs == whole.outputs
+    assert sequence.outputs == whole.outputs and (not is_native or sequence.logprobs == whole.logprobs)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority of its own on this system")
+def test_the_threads_of_the_native_kernels_are_renewed() -> None:
+    need_native()
+    runner, driver = started(load(RunnerConfig(dtype="bfloat16", device="cpu", kernels="native", cpu_threads=3)))
+    assert isinstance(runner, RenewsThreads)
+    sequence, before = driver.add(PROMPT, GREEDY), thread_ids()
+    driver.generate(sequence, 2)
+    runner.renew_threads()
+    wait_until(lambda: len(thread_ids()) <= len(before))
+    assert len(thread_ids() - before) >= 2
+    driver.generate(sequence, 4)
+    runner.stop()
 
 
 @pytest.mark.share(1)

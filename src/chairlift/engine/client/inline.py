@@ -79,7 +79,11 @@ class InlineClient:
         started: Future[None] = Future()
         self.thread = threading.Thread(target=self._run, args=(started,), name="chairlift-engine", daemon=True)
         close_at_exit(self)  # before the start, so that an exit waits for it
-        self.thread.start()
+        try:
+            self.thread.start()
+        except RuntimeError:
+            self._has_ended.set()  # an exit must not wait for it
+            raise
         started.result()
         if vocabulary is not None:
             self._grammar_compiler = GrammarCompiler(vocabulary, loop.info.vocab_size)
@@ -258,23 +262,15 @@ class InlineClient:
             self._has_ended.wait()
             self.thread.join()
 
-    def move_to_new_thread(self) -> None:
+    def move_to_new_thread(self, niceness: int) -> None:
         """Let the engine go on in a new engine thread after the step in progress; does not wait for that.
 
-        The new thread, and the threads that compute, have the priority of the calling thread: a thread's priority can
-        be lowered, but not raised. Raises RuntimeError if the thread cannot be started.
+        The new thread, and the threads that compute, are `niceness` levels nicer than the calling thread: a thread's
+        priority can be lowered, but not raised. Raises RuntimeError if the thread cannot be started, and EngineDead in
+        a fork.
         """
-        threading.Thread(target=self._succeed, name="chairlift-engine", daemon=True).start()
-
-    def lower_thread_priority(self, niceness: int) -> None:
-        """Make the engine thread and the threads that compute `niceness` levels nicer; does not wait for that."""
-
-        def lower() -> None:
-            if self._dead is None:
-                lower_priority([threading.get_native_id()], niceness)
-                self._renew_threads()
-
-        self.post(self._collect_in_flight, lower)
+        self.creator.check()
+        threading.Thread(target=self._take_over, args=(niceness,), name="chairlift-engine", daemon=True).start()
 
     # -- in the engine thread --------------------------------------------------------------------------------------
 
@@ -352,15 +348,18 @@ class InlineClient:
         started.set_result(None)
         self._work()
 
-    def _succeed(self) -> None:
+    def _take_over(self, niceness: int) -> None:
         """Wait until the engine has left its thread, and run it in this one."""
+        if niceness:
+            lower_priority([threading.get_native_id()], niceness)
         thread, may_run = threading.current_thread(), threading.Event()
 
         def hand_over() -> None:
             self.thread = thread
             may_run.set()
 
-        self.post(self._collect_in_flight, lambda: self._leave(hand_over))
+        if not self.post(self._collect_in_flight, lambda: self._leave(hand_over)):
+            return
         while not may_run.wait(timeout=1.0):
             if self._has_ended.is_set():
                 return

@@ -48,7 +48,7 @@ SWITCH_SECONDS = 0.0005
 """How long the engine thread may keep the GIL while the main thread has a message to send."""
 
 OUTPUT_INTERVAL_SECONDS = 0.002
-"""Seconds without outputs for a client that shares CPUs with the engine, a choice in its last message: ADR 0022."""
+"""Seconds without outputs, for each choice in the last message, for a client that shares the CPUs: see ADR 0022."""
 
 MAX_MESSAGES_PER_POLL = 256
 PARENT_CHECK_SECONDS = 1.0

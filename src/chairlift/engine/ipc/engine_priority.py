@@ -27,6 +27,9 @@ MEASURED_SECONDS = 0.1
 DELAYED, CALM = 0.4, 0.2
 """Shares of these seconds: an engine that waited longer for other programs is delayed, less than CALM is not."""
 
+RETRY_SECONDS = 60.0
+"""Seconds without a check after a thread could not be started."""
+
 FIRST_CALM_SECONDS, MAX_CALM_SECONDS = 8.0, 128.0
 """Seconds without delay after which the priority is lowered; doubled each time that was too early."""
 
@@ -34,11 +37,7 @@ FIRST_CALM_SECONDS, MAX_CALM_SECONDS = 8.0, 128.0
 class PrioritizedEngine(Protocol):
     """What EnginePriority changes: an InlineClient."""
 
-    def move_to_new_thread(self) -> None:
-        """See InlineClient."""
-        ...
-
-    def lower_thread_priority(self, niceness: int) -> None:
+    def move_to_new_thread(self, niceness: int) -> None:
         """See InlineClient."""
         ...
 
@@ -52,27 +51,27 @@ class EnginePriority:
 
     def __init__(
         self, engine: PrioritizedEngine, *, read: Callable[[], Sequence[ThreadTimes]] | None = None,
-        own_seconds: Callable[[], float] | None = None, now: Callable[[], float] = time.monotonic,
+        client_seconds: Callable[[], float] | None = None, now: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """Lower the priority of an engine.
 
-        `read` is RunQueueDelay.read of this process, `own_seconds` the processor time of the calling thread and of the
-        process that started this one: the engine waits for these by intention.
+        `read` is RunQueueDelay.read of this process, `client_seconds` the processor time of the calling thread and of
+        the process that started this one: the engine waits for these by intention.
         """
         self._engine, self._now = engine, now
-        self._read, self._own_seconds = read or RunQueueDelay().read, own_seconds or _seconds_of_client
-        self._check_at, self._own_before = now(), 0.0
+        self._read, self._client_seconds = read or RunQueueDelay().read, client_seconds or _seconds_of_client
+        self._check_at, self._client_before = now(), 0.0
         self._calm_period = CalmPeriod(FIRST_CALM_SECONDS, MAX_CALM_SECONDS)
-        self.is_low = True
-        engine.lower_thread_priority(NICENESS)
+        self.is_low = False
+        self._set(now(), is_low=True)
 
     def check(self) -> None:
         """Measure, once in CHECK_SECONDS, and change the priority; call it from a thread with the full priority."""
         if (now := self._now()) < self._check_at:
             return
         self._check_at = now + CHECK_SECONDS
-        times, own = self._read(), self._own_seconds()
-        used, self._own_before = own - self._own_before, own
+        times, seconds = self._read(), self._client_seconds()
+        used, self._client_before = seconds - self._client_before, seconds
         last = max(times, key=lambda each: each.delay_seconds, default=ThreadTimes(0.0, 0.0))
         measured = last.run_seconds + last.delay_seconds
         if measured >= MEASURED_SECONDS:
@@ -81,22 +80,26 @@ class EnginePriority:
     def _change(self, share: float, now: float) -> None:
         self._calm_period.observe(now, is_calm=share < CALM)
         if self.is_low and share > DELAYED:
-            self._raise(share, now)
-        elif not self.is_low and self._calm_period.has_passed(now):
-            log.info("no other program delays the engine: its priority is below that of its clients")
-            self.is_low = True
+            if self._set(now, is_low=False):
+                log.info(
+                    "other programs delay the engine for %.0f %% of its time, the limit is %.0f %%: it runs at normal "
+                    "priority", 100 * share, 100 * DELAYED,
+                )  # fmt: skip
+                self._calm_period.end_trial(now)
+        elif not self.is_low and self._calm_period.has_passed(now) and self._set(now, is_low=True):
+            log.info("no other program delays the engine: it runs at niceness +%d again", NICENESS)
             self._calm_period.begin_trial(now)
-            self._engine.lower_thread_priority(NICENESS)
 
-    def _raise(self, share: float, now: float) -> None:
+    def _set(self, now: float, *, is_low: bool) -> bool:
+        """Change the priority; return False if no thread can be started, which is tried again later."""
         try:
-            self._engine.move_to_new_thread()
+            self._engine.move_to_new_thread(NICENESS if is_low else 0)
         except RuntimeError as error:
-            log.warning("the engine keeps its low priority: %s", error)
-            return
-        log.info("other programs delay the engine for %.0f %% of its time: it has the priority of all", 100 * share)
-        self.is_low = False
-        self._calm_period.end_trial(now)
+            log.warning("the priority of the engine stays as it is: %s", error)
+            self._check_at = now + RETRY_SECONDS
+            return False
+        self.is_low = is_low
+        return True
 
 
 def _seconds_of_client() -> float:

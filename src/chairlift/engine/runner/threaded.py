@@ -53,8 +53,11 @@ class ThreadedRunner:
 
     def renew_threads(self) -> None:
         """Start the thread and those of the inner runner anew."""
-        self._end_thread()
-        self.start_thread()
+        before = self._thread
+        thread = threading.Thread(target=self._work_after, args=(before,), name="chairlift-runner", daemon=True)
+        thread.start()  # if it cannot be started, the old one goes on
+        self._plans.put(None)
+        self._thread = thread
         if isinstance(self._inner, RenewsThreads):
             self._inner.renew_threads()
 
@@ -92,15 +95,17 @@ class ThreadedRunner:
 
     def stop(self) -> None:
         """End the thread after the step in progress, then the inner runner."""
-        self._end_thread()
-        self._inner.stop()
-
-    def _end_thread(self) -> None:
         if self._thread is not None:
             self._plans.put(None)
             self._masks.put(None)
             self._thread.join()
-            self._thread, self._masks = None, SimpleQueue()
+            self._thread = None
+        self._inner.stop()
+
+    def _work_after(self, before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
+        self._work()
 
     def _work(self) -> None:
         failed = -1

@@ -13,6 +13,9 @@ READ_BYTES = 1 << 16
 CHECK_MS = 50
 """How often a missing frame is compared with its limit."""
 
+MAX_FRAME_BYTES = 1 << 24
+"""Longest frame that is received; a verdict has some thousand bytes."""
+
 END_OF_STREAM = b""  # returned instead of a frame, which is never empty
 
 
@@ -34,7 +37,8 @@ def write_frame(target: int, frame: bytes) -> None:
 def receive_frame(source: int, limit: FrameLimit) -> bytes | None:
     """Read one frame from a file descriptor.
 
-    Returns None when the limit is exceeded and nothing can be read, END_OF_STREAM if the other side has ended.
+    Returns None when the limit is exceeded and nothing can be read, END_OF_STREAM if the other side has ended or
+    announces more than MAX_FRAME_BYTES.
     """
     received, num_bytes = bytearray(), LENGTH_BYTES
     readable = select.poll()
@@ -49,6 +53,8 @@ def receive_frame(source: int, limit: FrameLimit) -> bytes | None:
         received += chunk
         if len(received) >= LENGTH_BYTES:
             num_bytes = LENGTH_BYTES + int.from_bytes(received[:LENGTH_BYTES], "big")
+            if num_bytes > LENGTH_BYTES + MAX_FRAME_BYTES:
+                return END_OF_STREAM
     return bytes(received[LENGTH_BYTES:])
 
 

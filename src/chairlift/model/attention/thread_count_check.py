@@ -7,7 +7,7 @@ from torch import Tensor
 
 from chairlift.model.attention.base import AttentionBackend, AttentionSpec, PagedKV
 from chairlift.model.batch.forward_batch import ForwardBatch
-from chairlift.model.device.torch_thread_count import TorchThreadCount
+from chairlift.model.device.step_thread_count import StepThreadCount
 
 
 class ThreadCheckedAttention:
@@ -17,7 +17,7 @@ class ThreadCheckedAttention:
     is too late to notice these.
     """
 
-    def __init__(self, inner: AttentionBackend, threads: TorchThreadCount) -> None:
+    def __init__(self, inner: AttentionBackend, threads: StepThreadCount) -> None:
         self._inner, self._threads = inner, threads
         self.has_plain_kv, self.supports_cuda_graph = inner.has_plain_kv, inner.supports_cuda_graph
 

@@ -6,6 +6,7 @@ device work, and collect waits for it. An exception of a launch leaves the runne
 NewSequence replaces it.
 """
 
+import os
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ import torch
 
 from chairlift.core.clock import SystemClock
 from chairlift.core.errors import ConfigError
+from chairlift.core.host.process_activity import cpu_seconds
 from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
@@ -34,8 +36,8 @@ from chairlift.model.device.huge_page_tensors import keep_freed_memory
 from chairlift.model.device.kv_dtype import kv_cache_dtype
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.step_error_translation import StepErrors
-from chairlift.model.device.torch_thread_count import TorchThreadCount
-from chairlift.model.kernels.cpu.threads import renew_pool_threads
+from chairlift.model.device.step_thread_count import StepThreadCount
+from chairlift.model.kernels.cpu.threads import max_pool_threads, renew_pool_threads
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.runner.executor_and_cuda_graph_choice import (
     StepExecutor,
@@ -52,6 +54,13 @@ from chairlift.model.runner.model_facts import model_facts
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.step_memory_estimate import memory_shapes
 from chairlift.model.runner.warmup_and_peak_memory_plans import warmup_plans
+
+NATIVE_MEASURED_SECONDS = 1.0
+"""Least seconds of steps in which programs delay the native kernels' threads before there are fewer of them.
+
+Half of the speed is lost by fewer threads beside a client that uses a processor for a moment. The time of the process
+that started this one, the API server, does not count: it uses the same processors.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ class TorchRunner:
         self._engine: StepExecutor | None = None
         self._results: deque[StepResult | UnreadResult | _WaitingStep] = deque()
         self._masks: dict[int, TokenMasks] = {}
-        self._threads = TorchThreadCount(1)
+        self._threads = StepThreadCount(1, apply=torch.set_num_threads)
 
     def start(self) -> RunnerInfo:
         """Load the model, size and allocate the cache.
@@ -103,7 +112,7 @@ class TorchRunner:
         if config.fits_length_to_cache:
             self._config = config = replace(config, max_model_len=max_model_len)
         kv = self._allocate(loaded, backend, pool)
-        if self._threads.count > 1:
+        if self._threads.count > 1 and loaded.attention is None:
             backend = ThreadCheckedAttention(backend, self._threads)
         model = loaded.model
         populator = PagePrefaulter(
@@ -309,11 +318,19 @@ class TorchRunner:
             raise ConfigError(f"cannot allocate {pool.num_blocks} blocks: {error}", option="num_blocks") from error
 
 
-def _use_threads(loaded: LoadedModel) -> TorchThreadCount:
-    """Set torch's threads for this thread, and for threads that first use torch later; returns their number."""
+def _use_threads(loaded: LoadedModel) -> StepThreadCount:
+    """Set torch's threads for this thread, and for threads that first use torch later.
+
+    Returns the number of the threads that compute steps: those of the native kernels, if these run whole steps.
+    """
     if loaded.torch_threads is not None:
         torch.set_num_threads(loaded.torch_threads)
-    return TorchThreadCount(torch.get_num_threads())
+    if loaded.attention is not None:
+        return StepThreadCount(
+            max_pool_threads(), apply=renew_pool_threads, measured_seconds=NATIVE_MEASURED_SECONDS,
+            own_seconds=lambda: cpu_seconds(os.getppid()) or 0.0,
+        )  # fmt: skip
+    return StepThreadCount(torch.get_num_threads(), apply=torch.set_num_threads)
 
 
 def _length_reason(config: RunnerConfig, loaded: LoadedModel, max_model_len: int) -> str:

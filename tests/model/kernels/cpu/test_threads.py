@@ -10,7 +10,8 @@ import torch
 from chairlift.core.cpu_affinity_and_priority import lower_priority, thread_ids
 from chairlift.model.backends.native_linear_and_norm import NativeRMSNorm
 from chairlift.model.kernels.cpu.instruction_sets import selected_instruction_set
-from chairlift.model.kernels.cpu.threads import ThreadPool, get_thread_pool, renew_pool_threads
+from chairlift.model.kernels.cpu.packing import KINDS, Packer
+from chairlift.model.kernels.cpu.threads import ThreadPool, get_thread_pool, max_pool_threads, renew_pool_threads
 from support_native import need_native
 from support_os_fork import run_in_fork
 from support_process import wait_until
@@ -72,9 +73,35 @@ def test_a_pool_gets_new_threads_with_the_priority_of_the_caller_while_it_comput
     pool.close()
 
 
+def test_fewer_threads_and_more_again_compute_the_same() -> None:
+    need_native()
+    before, pool, rows = thread_ids(), ThreadPool((-1, -1, -1)), torch.randn(300, 64).bfloat16()
+    norm = NativeRMSNorm(torch.ones(64), 1e-6, pool, selected_instruction_set())
+    expected = norm(rows)
+    for most, num_threads in ((1, 1), (2, 2), (None, 2), (9, 3), (0, 1), (3, 3)):
+        pool.renew_threads(most)
+        assert pool.num_threads == num_threads and (norm(rows) == expected).all()
+        wait_until(lambda count=num_threads: len(helpers_of(before)) == count - 1)  # type: ignore[misc]
+    pool.close()
+
+
+def test_a_model_is_packed_by_any_number_of_threads() -> None:
+    need_native()
+    pool, rows = ThreadPool((-1, -1, -1)), torch.randn(200, 96).bfloat16()
+    packed: list[tuple[str | bytes, ...]] = []
+    for count in (3, 1, 2):
+        pool.renew_threads(count)
+        for kind in ("none", "int8"):
+            weight, _ = Packer(pool, KINDS[kind]).pack([rows])
+            packed.append((kind, *(bytes(each.numpy().tobytes()) for each in weight.memory)))
+    pool.close()
+    assert len(set(packed)) == 2
+
+
 def test_the_pools_of_the_process_are_renewed_together() -> None:
     need_native()
     pools = [get_thread_pool(count) for count in (2, 3)]
+    assert max_pool_threads() >= 3
     before = thread_ids()
     renew_pool_threads()
     wait_until(lambda: len(thread_ids()) == len(before))
@@ -85,7 +112,7 @@ def test_the_pools_of_the_process_are_renewed_together() -> None:
 def test_new_threads_that_cannot_be_started_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     need_native()
     pool = ThreadPool((-1, -1))
-    monkeypatch.setattr(pool._native, "pool_renew_threads", lambda _: 0)
+    monkeypatch.setattr(pool._native, "pool_renew_threads", lambda *_: 0)
     with pytest.raises(RuntimeError, match="cannot start 2 threads"):
         pool.renew_threads()
     pool.close()

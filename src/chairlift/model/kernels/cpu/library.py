@@ -27,7 +27,7 @@ _SIGNATURES = {
     "compiled_sets": (c_char_p,),
     "sizes": (None, POINTER(c_size_t)),
     "pool_new": (_pointer, POINTER(c_int32), _int),
-    "pool_renew_threads": (_int, _pointer),
+    "pool_renew_threads": (_int, _pointer, _int),
     "pool_free": (None, _pointer),
     "pack": (_int, _pointer, POINTER(Weight), _pointer, _int, _int, _int, POINTER(c_double)),
     "decoder_new": (_pointer, _pointer, c_char_p),

@@ -18,24 +18,28 @@ class ThreadPool:
 
     Attributes:
         cpus: the processor of each thread, or ANYWHERE.
+        num_threads: how many of the threads there are now.
         handle: the library's pool.
     """
 
     def __init__(self, cpus: tuple[int, ...]) -> None:
         """Start the threads. Raises ConfigError if they cannot be started."""
-        self.cpus = cpus
+        self.cpus, self.num_threads = cpus, len(cpus)
         self._native = load()
         self.handle = self._native.pool_new((ctypes.c_int32 * len(cpus))(*cpus), len(cpus))
         if not self.handle:
             raise ConfigError(f"cannot start {len(cpus)} threads", option="cpu_threads")
 
-    def renew_threads(self) -> None:
+    def renew_threads(self, most: int | None = None) -> None:
         """Replace the threads by new ones, which have the priority of the calling thread.
 
+        There are at most `most` from now on, by default as many as before: other results do not come from that.
         Raises RuntimeError if they cannot be started; the old ones stay.
         """
-        if not self._native.pool_renew_threads(self.handle):
-            raise RuntimeError(f"cannot start {len(self.cpus)} threads")
+        num_threads = self.num_threads if most is None else max(1, min(most, len(self.cpus)))
+        if not self._native.pool_renew_threads(self.handle, num_threads):
+            raise RuntimeError(f"cannot start {num_threads} threads")
+        self.num_threads = num_threads
 
     def close(self) -> None:
         """End the threads. The pool cannot be used afterwards."""
@@ -54,10 +58,15 @@ def get_thread_pool(threads: int | None) -> ThreadPool:
     return _pools[threads]
 
 
-def renew_pool_threads() -> None:
-    """Renew the threads of every pool of get_thread_pool; raises what ThreadPool.renew_threads raises."""
+def max_pool_threads() -> int:
+    """Return how many threads the largest pool of get_thread_pool may have; 1 without one."""
+    return max((len(pool.cpus) for pool in list(_pools.values())), default=1)
+
+
+def renew_pool_threads(most: int | None = None) -> None:
+    """Renew the threads of every pool of get_thread_pool; see ThreadPool.renew_threads."""
     for pool in list(_pools.values()):
-        pool.renew_threads()
+        pool.renew_threads(most)
 
 
 os.register_at_fork(after_in_child=_pools.clear)  # a fork has no threads: a model there starts its own

@@ -92,21 +92,30 @@ function Groups({ model, onOpen }) {
 function RenameForm({ title, onDone }) {
   const field = useRef();
   const isDone = useRef(false); // the field also loses the focus when it is removed
+  const byKey = useRef(false); // another part has the focus where it ends otherwise
   useLayoutEffect(() => {
     field.current.focus(); // Firefox gives the focus to no field for `select` alone
     field.current.select();
     const item = field.current.closest("li");
-    return () => focusIfLost(() => item.querySelector(".conversation"));
+    return () => byKey.current && focusIfLost(() => item.querySelector(".conversation"));
   }, []);
   const end = (text) => {
     if (isDone.current) return;
     isDone.current = true;
     onDone(text);
   };
-  return html`<form class="rename" onSubmit=${(event) => { event.preventDefault(); end(field.current.value); }}>
+  return html`<form class="rename" onSubmit=${(event) => {
+      event.preventDefault();
+      byKey.current = true;
+      end(field.current.value);
+    }}>
     <input ref=${field} aria-label="Title of the conversation" defaultValue=${title} maxlength="60"
       onBlur=${(event) => end(event.target.value)}
-      onKeyDown=${(event) => { if (event.key === "Escape") end(null); }} />
+      onKeyDown=${(event) => {
+        if (event.key !== "Escape") return;
+        byKey.current = true;
+        end(null);
+      }} />
   </form>`;
 }
 

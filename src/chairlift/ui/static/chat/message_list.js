@@ -101,6 +101,12 @@ export function MessageList({ messages, conversationId, renderMessage, target })
     let frames = TARGET_FRAMES;
     let request = 0;
     const before = document.activeElement;
+    let hasFocus = false;
+    const focus = () => { // in the first frame that has the message, unless the focus has moved
+      if (!hasFocus && [before, document.body].includes(document.activeElement)) {
+        hasFocus = focusTarget(frame.current, target);
+      }
+    };
     const scroll = () => {
       const element = frame.current;
       const index = latest.current.messages.findIndex(({ id }) => id === target.id);
@@ -111,11 +117,10 @@ export function MessageList({ messages, conversationId, renderMessage, target })
       if (frames > 0) request = requestAnimationFrame(scroll);
       else {
         setIsAtEnd(element.scrollHeight - element.scrollTop - element.clientHeight < BOTTOM_PX);
-        if ([before, document.body].includes(document.activeElement)) focusTarget(element, target);
       }
+      focus();
       renderAgain();
     };
-    if (target.button) focusTarget(frame.current, target);
     scroll();
     return () => cancelAnimationFrame(request);
   }, [target, conversationId]);
@@ -141,7 +146,9 @@ function focusTarget(frame, { id, button }) {
   const article = frame.querySelector(`[data-message="${CSS.escape(id)}"]`);
   const buttons = [...(article?.querySelectorAll(".version-switch button:not(:disabled)") ?? [])];
   const found = buttons.find((each) => each.ariaLabel === button) ?? buttons[0];
-  (button ? found : article)?.focus({ preventScroll: true });
+  const element = button ? found : article;
+  element?.focus({ preventScroll: true });
+  return Boolean(element);
 }
 
 export const NAMES = { user: "You", assistant: "Answer", tool: "Tool result" };

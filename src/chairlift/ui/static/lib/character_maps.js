@@ -3,6 +3,7 @@
 const ARCHIVE = "../vendor/pdfjs-cmaps-5.6.205.zip";
 // Sizes of parts of a zip archive. The numbers below are the positions of their fields.
 const END_BYTES = 22; // the record at the end of an archive without a comment
+const END_SIGNATURE = 0x06054b50;
 const ENTRY_BYTES = 46; // of the central directory, without the name
 const HEADER_BYTES = 30; // in front of the content, without the name
 
@@ -30,10 +31,11 @@ let loading = null;
 
 async function loadedArchive() {
   loading ??= load();
+  const own = loading;
   try {
-    return await loading;
+    return await own;
   } catch (error) {
-    loading = null; // the next font tries again
+    if (loading === own) loading = null; // the next font tries again
     throw error;
   }
 }
@@ -48,6 +50,7 @@ async function load() {
 function entriesOf(buffer) {
   const view = new DataView(buffer);
   const end = buffer.byteLength - END_BYTES;
+  if (end < 0 || view.getUint32(end, true) !== END_SIGNATURE) throw new Error("not an archive");
   const entries = new Map();
   let at = view.getUint32(end + 16, true);
   for (let left = view.getUint16(end + 10, true); left > 0; left -= 1) {

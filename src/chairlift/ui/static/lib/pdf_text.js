@@ -63,7 +63,7 @@ async function textOfPages(document, maxChars, mapErrors) {
     const page = await document.getPage(number);
     const { items } = await page.getTextContent();
     // pdf.js goes on without the text of a font whose map is missing.
-    if (mapErrors.length) throw new PdfError(mapErrors[0].isAbsent ? "encoding" : "maps");
+    if (mapErrors.some(({ isAbsent }) => !isAbsent)) throw new PdfError("maps");
     const text = items.map(({ str = "", hasEOL = false }) => (hasEOL ? `${str}\n` : str)).join("");
     page.cleanup();
     hasText ||= text.trim() !== "";
@@ -71,7 +71,7 @@ async function textOfPages(document, maxChars, mapErrors) {
     numChars += pages.at(-1).length;
     if (numChars > maxChars) throw new PdfError("long");
   }
-  if (!hasText) throw new PdfError("empty");
+  if (!hasText) throw new PdfError(mapErrors.length ? "encoding" : "empty");
   return pages.join("\n\n");
 }
 

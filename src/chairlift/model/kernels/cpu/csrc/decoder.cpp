@@ -69,7 +69,7 @@ int Decoder::add_attention_plan(AttentionKind kind) {
 }
 
 void Decoder::reserve(int tokens) {
-    tokens = std::max(tokens, pool.size());  // a fused norm keeps one row per thread
+    tokens = std::max(tokens, pool.max_size());  // a fused norm keeps one row per thread
     // All are freed before the first is allocated: memory may not suffice for both.
     for (Buffer& buffer : buffers) {
         free(buffer.data), free(buffer.scales), free(buffer.sums);
@@ -154,7 +154,7 @@ void Decoder::lm_head(
     const bool quantized = weight.kind != BFLOAT16;
     const size_t scales_per_row = weight.kind == INT8_GROUP ? weight.groups() : 1;
     const size_t width = (size_t)weight.steps * (quantized ? 4 : 2);
-    const int num_threads = pool.size();
+    const int num_threads = pool.max_size();
     std::vector<uint16_t> padded(count * width);
     std::vector<int8_t> bytes(quantized ? count * width : 0);
     std::vector<float> scales(quantized ? count * scales_per_row : 0);

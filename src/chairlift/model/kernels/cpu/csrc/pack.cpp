@@ -73,7 +73,8 @@ struct Job {
     const uint16_t* rows;
     int count;
     Placement placement;
-    int first, num_threads;
+    int first;
+    const ThreadPool& pool;
     std::vector<QuantizationError> errors;
 
     int output(int row) const {
@@ -147,14 +148,14 @@ struct Job {
 
 QuantizationError pack(
     ThreadPool& pool, const Weight& weight, const uint16_t* rows, int count, Placement placement, int first) {
-    Job job = {weight, rows, count, placement, first, pool.size(), std::vector<QuantizationError>(pool.size())};
+    Job job = {weight, rows, count, placement, first, pool, std::vector<QuantizationError>(pool.max_size())};
     pool.run(
         [](void* context, int thread_index) {
             Job& job = *(Job*)context;
             QuantizationError error = {};
             // One thread packs a whole panel, so that no two threads write the same cache line.
             const int run = job.placement == STACKED ? PANEL : PANEL / 2;
-            for (int begin = thread_index * run; begin < job.count; begin += job.num_threads * run)
+            for (int begin = thread_index * run; begin < job.count; begin += job.pool.size() * run)
                 for (int row = begin; row < begin + run && row < job.count; row++) job.pack_row(row, error);
             job.errors[thread_index] = error;
         },

@@ -40,24 +40,25 @@ void pin_thread(int cpu) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(std::vector<int> cpus) : cpus_(std::move(cpus)), workers_(start_workers()) {
+ThreadPool::ThreadPool(std::vector<int> cpus) : cpus_(std::move(cpus)), size_(max_size()), workers_(start_workers(max_size())) {
     workers_->set_state(WORKING);
 }
 
 ThreadPool::~ThreadPool() { end_workers(); }
 
-void ThreadPool::renew_threads() {
+void ThreadPool::renew_threads(int size) {
     std::lock_guard<std::mutex> lock(run_mutex_);
-    auto workers = start_workers();
+    auto workers = start_workers(size);
     end_workers();
+    size_.store(size, std::memory_order_relaxed);
     run_generation_.store(0, std::memory_order_seq_cst);
     workers_ = std::move(workers);
     workers_->set_state(WORKING);
 }
 
-std::unique_ptr<ThreadPool::Workers> ThreadPool::start_workers() {
+std::unique_ptr<ThreadPool::Workers> ThreadPool::start_workers(int size) {
     auto workers = std::make_unique<Workers>();
-    for (int thread_index = 1; thread_index < size(); thread_index++)
+    for (int thread_index = 1; thread_index < size; thread_index++)
         workers->threads.emplace_back([this, &state = workers->state, thread_index] { worker_loop(state, thread_index); });
     return workers;
 }

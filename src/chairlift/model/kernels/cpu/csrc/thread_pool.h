@@ -20,11 +20,13 @@ public:
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
 
-    int size() const { return (int)cpus_.size(); }
+    // The number of threads now. It may change before a call of run(), but not within one.
+    int size() const { return size_.load(std::memory_order_relaxed); }
+    int max_size() const { return (int)cpus_.size(); }
 
-    // Replaces the threads by new ones, which have the priority of the calling thread. Throws if they cannot be started;
-    // the old ones stay then.
-    void renew_threads();
+    // Replaces the threads by new ones, `size` with the caller, 1 to max_size(). They have the priority of the calling
+    // thread. Throws if they cannot be started; the old ones stay then.
+    void renew_threads(int size);
 
     // Calls task(context, thread_index) once in every thread. Returns after the last one.
     void run(void (*task)(void* context, int thread_index), void* context);
@@ -44,12 +46,13 @@ private:
         std::atomic<State> state{WAITING};
     };
 
-    std::unique_ptr<Workers> start_workers();
+    std::unique_ptr<Workers> start_workers(int size);
     void end_workers();
     void worker_loop(std::atomic<State>& state, int thread_index);
     void wait_for_change(std::atomic<uint32_t>& counter, uint32_t generation);
 
     std::vector<int> cpus_;
+    std::atomic<int> size_;
     std::unique_ptr<Workers> workers_;
     std::mutex run_mutex_;
     void (*task_)(void*, int) = nullptr;

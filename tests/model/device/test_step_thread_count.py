@@ -1,11 +1,11 @@
-"""TorchThreadCount: fewer threads while other programs displace them, all of them again when these have ended."""
+"""StepThreadCount: fewer threads while other programs displace them, all of them again when these have ended."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from chairlift.core.host.process_activity import ThreadTimes
-from chairlift.model.device.torch_thread_count import TorchThreadCount
+from chairlift.model.device.step_thread_count import StepThreadCount
 
 
 class Machine:
@@ -17,7 +17,7 @@ class Machine:
         self.applied: list[int] = []
         self.num_reads = 0
         self._read_at = self.now
-        self.threads = TorchThreadCount(most, read=self._read, now=lambda: self.now, apply=self.applied.append)
+        self.threads = StepThreadCount(most, read=self._read, now=lambda: self.now, apply=self.applied.append)
 
     def run(self, seconds: float, step: float = 0.05) -> int:
         """Compute steps for a time; return the number of threads after it."""
@@ -127,3 +127,13 @@ def test_short_steps_are_measured_together() -> None:
     assert machine.applied == []
     machine.run(0.01, step=0.001)
     assert machine.applied == [1]
+
+
+def test_threads_that_cannot_be_started_leave_the_number_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(count: int) -> None:
+        raise RuntimeError("cannot start 2 threads")
+
+    machine = Machine(2)
+    machine.threads._apply = fail
+    machine.num_displaced, machine.share = 2, 0.8
+    assert machine.run(1.0) == 2 and "steps keep 2 of 2 threads: cannot start 2 threads" in caplog.text

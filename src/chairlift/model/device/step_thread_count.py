@@ -1,15 +1,13 @@
-"""TorchThreadCount: uses fewer of torch's threads while other programs use their processors.
+"""StepThreadCount: computes steps with fewer threads while other programs use their processors.
 
-torch's threads wait for each other several hundred times in a step. When another program has displaced one of them, all
-wait until it runs again, some milliseconds each time. One thread alone loses no more than the share of the other
-programs (ADR 0064).
+The threads, torch's or those of the native kernels, wait for each other several hundred times in a step. When another
+program has displaced one of them, all wait until it runs again, some milliseconds each time. One thread alone loses no
+more than the share of the other programs (ADR 0064).
 """
 
 import logging
 import time
 from collections.abc import Callable, Sequence
-
-import torch
 
 from chairlift.core.host.calm_period import CalmPeriod
 from chairlift.core.host.process_activity import RunQueueDelay, ThreadTimes
@@ -23,7 +21,7 @@ MAX_COST = 0.005
 """Largest share of the time that measurements take; one takes 0.3 ms, and 4 ms in a process of 200 threads."""
 
 MEASURED_SECONDS = 0.02
-"""Least seconds of steps in a measurement: several time slices of the system's scheduler."""
+"""Least seconds of steps in a measurement, by default: several time slices of the system's scheduler."""
 
 DELAYED, CALM = 0.4, 0.2
 """Shares of a measurement: a thread that waited longer for a processor is delayed, less than CALM is none."""
@@ -32,22 +30,27 @@ FIRST_CALM_SECONDS, MAX_CALM_SECONDS = 2.0, 64.0
 """Seconds without delay before more threads are tried; doubled by each trial that fails."""
 
 
-class TorchThreadCount:
-    """The number of torch's threads in the thread that computes steps.
+class StepThreadCount:
+    """The number of threads that compute a step.
 
     begin_step and end_step enclose each step; check_in_step comes between two of its layers.
     """
 
     def __init__(
-        self, most: int, *, read: Callable[[], Sequence[ThreadTimes]] | None = None,
-        now: Callable[[], float] = time.monotonic, apply: Callable[[int], None] = torch.set_num_threads,
+        self, most: int, *, apply: Callable[[int], None], read: Callable[[], Sequence[ThreadTimes]] | None = None,
+        now: Callable[[], float] = time.monotonic, measured_seconds: float = MEASURED_SECONDS,
+        own_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:  # fmt: skip
-        """Begin with `most` threads, which torch uses already; `read` is RunQueueDelay.read.
+        """Begin with `most` threads, which there are already.
 
-        close() gives torch all of them back: threads of the application that use torch later have as many.
+        `apply` changes their number, in the thread that computes steps; if it raises a RuntimeError, the number stays.
+        `read` is RunQueueDelay.read, `measured_seconds` the least time of the steps in a measurement, `own_seconds` the
+        processor time of programs for which the threads may wait without being delayed. close() brings all threads
+        back: torch is also used by the application.
         """
         self._most = self.count = most
         self._read, self._now, self._apply = read or RunQueueDelay().read, now, apply
+        self._least_seconds, self._own_seconds, self._own_before = measured_seconds, own_seconds, 0.0
         self._part_began = 0.0  # of a step, or of the rest behind a measurement in its midst
         self._next_check_at, self._is_measuring, self._measured_seconds = 0.0, False, 0.0
         self._check_seconds = CHECK_SECONDS
@@ -78,24 +81,27 @@ class TorchThreadCount:
         if not self._is_measuring:
             return
         now = self._now()
-        if self._measured_seconds + now - self._part_began >= MEASURED_SECONDS:
+        if self._measured_seconds + now - self._part_began >= self._least_seconds:
             self._end_measurement(now)
             self._is_measuring, self._next_check_at = False, now + self._check_seconds
         else:
             self._measured_seconds += now - self._part_began
 
     def close(self) -> None:
-        """Use all threads again, from the calling thread and those that first use torch later."""
+        """Use all threads again."""
         if self.count < self._most:
             self._set(self._most)
 
     def _end_measurement(self, now: float) -> None:
         seconds = self._measured_seconds + now - self._part_began
-        shares = [each.delay_seconds / seconds for each in self._read_times(now)]
+        own_before = self._own_before
+        times = self._read_times(now)
+        own = self._own_before - own_before
+        shares = [(each.delay_seconds - own) / seconds for each in times]
         self._change(sum(share > DELAYED for share in shares), max(shares, default=0.0) < CALM, now)
 
     def _read_times(self, now: float) -> Sequence[ThreadTimes]:
-        times = self._read()
+        times, self._own_before = self._read(), self._own_seconds()
         self._check_seconds = max(CHECK_SECONDS, 2 * (self._now() - now) / MAX_COST)
         return times
 
@@ -109,6 +115,10 @@ class TorchThreadCount:
             self._set(min(self._most, 2 * self.count))
 
     def _set(self, count: int) -> None:
-        log.info("torch uses %d of %d threads, %d before", count, self._most, self.count)
+        try:
+            self._apply(count)
+        except RuntimeError as error:
+            log.warning("steps keep %d of %d threads: %s", self.count, self._most, error)
+            return
+        log.info("steps use %d of %d threads, %d before", count, self._most, self.count)
         self.count = count
-        self._apply(count)
