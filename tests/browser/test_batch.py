@@ -24,6 +24,13 @@ def server(chromium: Any) -> Iterator[Server]:
         yield process
 
 
+ALL_ROWS = """() => document.querySelectorAll('tr[data-state=decode]').length == 2
+    && document.querySelector('tr[data-state=waiting]')?.textContent.includes('the batch is full')
+    && document.querySelectorAll('[data-testid=rows] tbody tr').length > 2"""
+NUM_REQUESTS = 9
+"""Two run at once, each for half a second to a second, so that some wait for several seconds."""
+
+
 def give_key(page: WebPage, key: str) -> None:
     page.get("key").fill(key)
     page.page.get_by_role("button", name="Use key").click()
@@ -75,12 +82,10 @@ def test_steps_between_two_snapshots_leave_a_gap(open_page: OpenPage, server: Se
 def test_requests_are_seen_while_they_run_and_wait_and_afterwards(open_page: OpenPage, server: Server) -> None:
     page = open_batch(open_page, server)
     page.page.get_by_text("Nothing runs.").wait_for()
-    with ThreadPoolExecutor(3) as pool:
-        replies = [pool.submit(generate, server, f"request-{number}", 900) for number in range(3)]
+    with ThreadPoolExecutor(NUM_REQUESTS) as pool:
+        replies = [pool.submit(generate, server, f"request-{number}", 1900) for number in range(NUM_REQUESTS)]
         rows = page.page.locator("[data-testid=rows] tbody tr")
-        page.page.wait_for_function("() => document.querySelectorAll('tr[data-state=decode]').length == 2")
-        page.page.locator("tr[data-state=waiting]", has_text="the batch is full").wait_for()
-        assert rows.count() == 3
+        page.page.wait_for_function(ALL_ROWS)
         assert re.search(r"Step [\d,.k]+: \d+ tokens in .+: \d+ decoded", page.get("last-step").inner_text())
         page.page.wait_for_function("() => document.querySelectorAll('.tile b')[0].textContent == '2'")
         canvas = page.page.locator("canvas.block-map")
@@ -91,13 +96,13 @@ def test_requests_are_seen_while_they_run_and_wait_and_afterwards(open_page: Ope
         rows.first.get_by_role("button").focus()
         page.page.keyboard.press("Enter")
         page.page.get_by_text(re.compile(r"request-\d holds \d+ blocks")).wait_for()
-        assert [reply.result().status_code for reply in replies] == [200] * 3
+        assert [reply.result().status_code for reply in replies] == [200] * NUM_REQUESTS
     page.page.get_by_text("Nothing runs.").wait_for()
     requests = page.page.locator("[data-testid=requests] li")
-    assert requests.count() == 3
+    assert requests.count() == NUM_REQUESTS
     assert "waited" in page.get("requests").inner_text() and "a place in the batch" in page.get("requests").inner_text()
     page.page.get_by_label("Only those that waited, were retried or failed").check()
-    assert requests.count() == 1
+    assert requests.count() == NUM_REQUESTS - 2
     assert "secret" not in page.page.content()
 
 
