@@ -1,5 +1,9 @@
 """CalmPeriod: when to try again what other programs made impossible; each trial that fails doubles the wait."""
 
+DELAYED, CALM = 0.4, 0.2
+"""Shares of its time for which a thread waits for a processor: with more it is delayed, with less than CALM it is not.
+"""
+
 
 class CalmPeriod:
     """Measures how long nothing was delayed, and how long that must last before the next trial."""

@@ -1,5 +1,6 @@
 """ActivityWatch, RunQueueDelay, UndelayedTimer, cpu_seconds: what the kernel reports about processes and threads."""
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from chairlift.core.host.system_files import PROC, read_lines, read_stat
 _STATE_FIELD = 3  # the first field of read_stat, by the numbers of proc(5)
 _ACTIVITY_FIELDS = (10, 12, 14, 15, 42)
 """Minor and major page faults, user and system time, and the delay of block reads."""
+
 NANOSECONDS = 1e-9
 
 BUSY_SHARE = 0.25
@@ -50,6 +52,11 @@ def cpu_seconds(pid: int) -> float | None:
     with suppress(OSError):
         return time.clock_gettime((~pid << 3) | 2)  # the clock of a process, as clock_getcpuclockid(3) has it
     return None
+
+
+def parent_cpu_seconds() -> float:
+    """Return the processor time of the process that started this one; 0.0 where the kernel does not report it."""
+    return cpu_seconds(os.getppid()) or 0.0
 
 
 def without_delay(seconds: float, delay_seconds: float) -> float:

@@ -6,13 +6,12 @@ them as well. While they keep it waiting, it has the priority of all others (ADR
 """
 
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from chairlift.core.host.calm_period import CalmPeriod
-from chairlift.core.host.process_activity import RunQueueDelay, ThreadTimes, cpu_seconds
+from chairlift.core.host.calm_period import CALM, DELAYED, CalmPeriod
+from chairlift.core.host.process_activity import RunQueueDelay, ThreadTimes, parent_cpu_seconds
 
 log = logging.getLogger(__name__)
 
@@ -23,9 +22,6 @@ CHECK_SECONDS = 1.0
 
 MEASURED_SECONDS = 0.1
 """Least seconds in which the engine computed, or was ready to: with fewer a check says nothing."""
-
-DELAYED, CALM = 0.4, 0.2
-"""Shares of these seconds: an engine that waited longer for other programs is delayed, less than CALM is not."""
 
 RETRY_SECONDS = 60.0
 """Seconds without a check after a thread could not be started."""
@@ -104,4 +100,4 @@ class EnginePriority:
 
 def _seconds_of_client() -> float:
     """Return the processor time of this thread and of the process that started this one."""
-    return time.thread_time() + (cpu_seconds(os.getppid()) or 0.0)
+    return time.thread_time() + parent_cpu_seconds()

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from chairlift.core.host.calm_period import CalmPeriod
+from chairlift.core.host.calm_period import CALM, DELAYED, CalmPeriod
 from chairlift.core.host.process_activity import RunQueueDelay, ThreadTimes
 
 log = logging.getLogger(__name__)
@@ -22,9 +22,6 @@ MAX_COST = 0.005
 
 MEASURED_SECONDS = 0.02
 """Least seconds of steps in a measurement, by default: several time slices of the system's scheduler."""
-
-DELAYED, CALM = 0.4, 0.2
-"""Shares of a measurement: a thread that waited longer for a processor is delayed, less than CALM is none."""
 
 FIRST_CALM_SECONDS, MAX_CALM_SECONDS = 2.0, 64.0
 """Seconds without delay before more threads are tried; doubled by each trial that fails."""
@@ -39,18 +36,18 @@ class StepThreadCount:
     def __init__(
         self, most: int, *, apply: Callable[[int], None], read: Callable[[], Sequence[ThreadTimes]] | None = None,
         now: Callable[[], float] = time.monotonic, measured_seconds: float = MEASURED_SECONDS,
-        own_seconds: Callable[[], float] = lambda: 0.0,
+        client_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:  # fmt: skip
         """Begin with `most` threads, which there are already.
 
         `apply` changes their number, in the thread that computes steps; if it raises a RuntimeError, the number stays.
-        `read` is RunQueueDelay.read, `measured_seconds` the least time of the steps in a measurement, `own_seconds` the
-        processor time of programs for which the threads may wait without being delayed. close() brings all threads
+        `read` is RunQueueDelay.read, `measured_seconds` the least time of the steps in a measurement, `client_seconds`
+        the processor time of programs for which the threads may wait without being delayed. close() brings all threads
         back: torch is also used by the application.
         """
         self._most = self.count = most
         self._read, self._now, self._apply = read or RunQueueDelay().read, now, apply
-        self._least_seconds, self._own_seconds, self._own_before = measured_seconds, own_seconds, 0.0
+        self._least_seconds, self._client_seconds, self._client_before = measured_seconds, client_seconds, 0.0
         self._part_began = 0.0  # of a step, or of the rest behind a measurement in its midst
         self._next_check_at, self._is_measuring, self._measured_seconds = 0.0, False, 0.0
         self._check_seconds = CHECK_SECONDS
@@ -63,7 +60,7 @@ class StepThreadCount:
         self._part_began = now = self._now()
         if not self._is_measuring and now >= self._next_check_at:
             self._is_measuring, self._measured_seconds = True, 0.0
-            self._read_times(now)
+            self._read_delays(now)
 
     def check_in_step(self) -> None:
         """Measure a step that takes long, and use more or fewer threads from now on."""
@@ -72,7 +69,7 @@ class StepThreadCount:
         if self._is_measuring:
             self._end_measurement(now)
         else:
-            self._read_times(now)
+            self._read_delays(now)
         # A reading is also the begin of the next measurement.
         self._is_measuring, self._measured_seconds, self._part_began = True, 0.0, now
 
@@ -94,16 +91,15 @@ class StepThreadCount:
 
     def _end_measurement(self, now: float) -> None:
         seconds = self._measured_seconds + now - self._part_began
-        own_before = self._own_before
-        times = self._read_times(now)
-        own = self._own_before - own_before
-        shares = [(each.delay_seconds - own) / seconds for each in times]
+        shares = [delay / seconds for delay in self._read_delays(now)]
         self._change(sum(share > DELAYED for share in shares), max(shares, default=0.0) < CALM, now)
 
-    def _read_times(self, now: float) -> Sequence[ThreadTimes]:
-        times, self._own_before = self._read(), self._own_seconds()
+    def _read_delays(self, now: float) -> list[float]:
+        """Return the seconds for which each busy thread was delayed since the last call."""
+        times, seconds = self._read(), self._client_seconds()
+        used, self._client_before = seconds - self._client_before, seconds
         self._check_seconds = max(CHECK_SECONDS, 2 * (self._now() - now) / MAX_COST)
-        return times
+        return [each.delay_seconds - used for each in times]
 
     def _change(self, num_delayed: int, is_calm: bool, now: float) -> None:
         self._calm_period.observe(now, is_calm=is_calm)

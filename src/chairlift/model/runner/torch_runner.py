@@ -6,7 +6,6 @@ device work, and collect waits for it. An exception of a launch leaves the runne
 NewSequence replaces it.
 """
 
-import os
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ import torch
 
 from chairlift.core.clock import SystemClock
 from chairlift.core.errors import ConfigError
-from chairlift.core.host.process_activity import cpu_seconds
+from chairlift.core.host.process_activity import parent_cpu_seconds
 from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
@@ -328,7 +327,7 @@ def _use_threads(loaded: LoadedModel) -> StepThreadCount:
     if loaded.attention is not None:
         return StepThreadCount(
             max_pool_threads(), apply=renew_pool_threads, measured_seconds=NATIVE_MEASURED_SECONDS,
-            own_seconds=lambda: cpu_seconds(os.getppid()) or 0.0,
+            client_seconds=parent_cpu_seconds,
         )  # fmt: skip
     return StepThreadCount(torch.get_num_threads(), apply=torch.set_num_threads)
 

@@ -33,7 +33,7 @@ class ThreadPool:
     def renew_threads(self, most: int | None = None) -> None:
         """Replace the threads by new ones, which have the priority of the calling thread.
 
-        There are at most `most` from now on, by default as many as before: other results do not come from that.
+        There are at most `most` from now on, by default as many as before. Their number changes no result.
         Raises RuntimeError if they cannot be started; the old ones stay.
         """
         num_threads = self.num_threads if most is None else max(1, min(most, len(self.cpus)))

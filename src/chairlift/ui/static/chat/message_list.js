@@ -115,9 +115,7 @@ export function MessageList({ messages, conversationId, renderMessage, target })
       state.current.isAtEnd = false;
       frames -= 1;
       if (frames > 0) request = requestAnimationFrame(scroll);
-      else {
-        setIsAtEnd(element.scrollHeight - element.scrollTop - element.clientHeight < BOTTOM_PX);
-      }
+      else setIsAtEnd(element.scrollHeight - element.scrollTop - element.clientHeight < BOTTOM_PX);
       focus();
       renderAgain();
     };

@@ -56,7 +56,7 @@ API void* chairlift_pool_new(const int32_t* cpus, int count) {
     }
 }
 
-// Returns whether the pool has `size` new threads, with the priority of the calling thread; otherwise it keeps the old ones.
+// Returns whether the pool has `size` new threads, with the priority of the calling thread; else it keeps the old ones.
 API int chairlift_pool_renew_threads(void* pool, int size) {
     try {
         ((ThreadPool*)pool)->renew_threads(size);

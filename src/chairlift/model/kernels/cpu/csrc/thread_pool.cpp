@@ -40,7 +40,8 @@ void pin_thread(int cpu) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(std::vector<int> cpus) : cpus_(std::move(cpus)), size_(max_size()), workers_(start_workers(max_size())) {
+ThreadPool::ThreadPool(std::vector<int> cpus)
+    : cpus_(std::move(cpus)), size_(max_size()), workers_(start_workers(max_size())) {
     workers_->set_state(WORKING);
 }
 
@@ -59,7 +60,8 @@ void ThreadPool::renew_threads(int size) {
 std::unique_ptr<ThreadPool::Workers> ThreadPool::start_workers(int size) {
     auto workers = std::make_unique<Workers>();
     for (int thread_index = 1; thread_index < size; thread_index++)
-        workers->threads.emplace_back([this, &state = workers->state, thread_index] { worker_loop(state, thread_index); });
+        workers->threads.emplace_back(
+            [this, &state = workers->state, thread_index] { worker_loop(state, thread_index); });
     return workers;
 }
 
