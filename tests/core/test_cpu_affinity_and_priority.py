@@ -64,7 +64,7 @@ def test_threads_are_all_that_live() -> None:
 def test_without_a_task_folder_no_threads_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_affinity_and_priority, "TASKS", cpu_affinity_and_priority.Path("/nowhere"))
     assert thread_ids() == frozenset()
-    cpu_affinity_and_priority.lower_priority([os.getpid()], 19)
+    cpu_affinity_and_priority.lower_priority(19)
     assert not hasattr(os, "getpriority") or os.getpriority(os.PRIO_PROCESS, 0) < 19
 
 
@@ -88,14 +88,13 @@ print(pin_process([100_000]), pin_process([]), usable_cpus() == before)
 
 
 @linux
-def test_only_the_threads_that_are_named_give_way_and_none_becomes_less_nice() -> None:
+def test_the_calling_thread_and_those_it_starts_later_give_way() -> None:
     printed = output_of("""
 started = os.getpriority(os.PRIO_PROCESS, 0)
-polite, other, humble = made(), made(), made()
-os.setpriority(os.PRIO_PROCESS, humble, 19)
-lower_priority([polite, humble, 2**22 + 1], 5)
-nice = [os.getpriority(os.PRIO_PROCESS, each) for each in (polite, other, humble)]
-print(nice == [min(19, started + 5), started, 19])
+other = made()
+lower_priority(5)
+nice = [os.getpriority(os.PRIO_PROCESS, each) for each in (0, made(), other)]
+print(nice == [min(19, started + 5), min(19, started + 5), started])
 """)
     assert printed == "True"
 

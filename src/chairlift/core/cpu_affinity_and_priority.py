@@ -54,12 +54,10 @@ def pin_thread(cpus: Iterable[int]) -> None:
             os.sched_setaffinity(0, cpus)
 
 
-def lower_priority(of: Iterable[int], niceness: int) -> None:
-    """Make threads `niceness` levels nicer than the calling thread, unless they already are."""
+def lower_priority(niceness: int) -> None:
+    """Make the calling thread, and those that it starts from now on, `niceness` levels nicer."""
     if not TASKS.exists():  # on other systems a thread id would be read as a process id
         return
-    niceness += os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-    for thread in of:
-        with contextlib.suppress(OSError):
-            if os.getpriority(os.PRIO_PROCESS, thread) < niceness:
-                os.setpriority(os.PRIO_PROCESS, thread, niceness)
+    thread = threading.get_native_id()
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)

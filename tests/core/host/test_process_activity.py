@@ -59,14 +59,11 @@ def test_the_thread_that_waited_longest_counts_between_two_calls(tmp_path: Path)
     assert delay.seconds() == pytest.approx(5.0)
 
 
-def test_threads_that_rarely_want_a_processor_or_have_the_lowest_priority_do_not_count(tmp_path: Path) -> None:
+def test_threads_that_rarely_want_a_processor_do_not_count(tmp_path: Path) -> None:
     delay = RunQueueDelay(5, proc=tmp_path)
     write_times(tmp_path, busy=(10, 1), low=(0, 7))
     assert delay.read() == []
-    write_times(tmp_path, busy=(11, 1.5), low=(0.1, 7.1), displaced=(0.2, 0.8), lowest=(0, 3))
-    for name, niceness in (("displaced", 5), ("lowest", 19)):
-        fields = " ".join(["0"] * 16 + [str(niceness)])
-        (tmp_path / "5" / "task" / name / "stat").write_text(f"7 (x y) {fields} 0 0\n")
+    write_times(tmp_path, busy=(11, 1.5), low=(0.1, 7.1), displaced=(0.2, 0.8))
     assert sorted(round(each.delay_seconds, 3) for each in delay.read()) == [0.5, 0.8]
 
 

@@ -16,6 +16,11 @@ from chairlift.engine.ipc.engine_priority import (
 )
 
 
+@pytest.fixture(autouse=True)
+def _checks_come_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_priority, "CHECK_SECONDS", 1.0)
+
+
 @dataclass
 class FakeEngine:
     calls: list[int] = field(default_factory=list)

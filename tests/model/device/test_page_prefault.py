@@ -1,11 +1,11 @@
-"""Page prefault: pages become resident a step ahead of their use and keep their data; without the kernel, at once."""
+"""Page prefault: pages become resident ahead of their use and keep their data; without the kernel, at once."""
 
 import ctypes
 import errno
 import logging
 import mmap
+import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -67,21 +67,49 @@ def test_it_stops_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_kernel
-def test_it_pauses_after_each_chunk_while_steps_are_computed_unless_it_is_awaited(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(page_prefault, "PAUSES", 1e9)
-    tensor = lazy_zeros(LARGE, torch.uint8)
-    populator = PagePrefaulter([tensor])
+def test_a_step_populates_one_chunk_and_the_thread_none_unless_it_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_prefault, "BUSY_SECONDS", 1e6)
+    tensors = [lazy_zeros(LARGE, torch.uint8) for _ in range(2)]
+    populator = PagePrefaulter(tensors)
     populator.begin_step(24)
     populator.start()
-    end = time.monotonic() + 60
-    while resident(tensor) < HUGE_PAGE and time.monotonic() < end:
-        time.sleep(0.001)
-    time.sleep(0.02)
-    assert resident(tensor) == HUGE_PAGE
+    for num_chunks in (2, 3, 4):
+        populator.begin_step(24)
+        time.sleep(0.005)
+        assert resident(*tensors) == num_chunks * HUGE_PAGE
+    assert [resident(each) for each in tensors] == [2 * HUGE_PAGE] * 2, "in the order of their use"
     populator.wait()
+    assert resident(*tensors) == 2 * tensors[0].nbytes
+    populator.stop()
+
+
+@needs_kernel
+def test_the_thread_goes_on_when_there_are_no_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_prefault, "BUSY_SECONDS", 0.01)
+    tensor = lazy_zeros(LARGE, torch.uint8)
+    populator = PagePrefaulter([tensor])
+    populator.start()
+    populator.begin_step(24)
+    end = time.monotonic() + 60
+    while resident(tensor) < tensor.nbytes and time.monotonic() < end:
+        time.sleep(0.001)
     assert resident(tensor) == tensor.nbytes
+    populator.stop()
+
+
+@needs_kernel
+def test_without_a_thread_the_steps_populate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    tensor = lazy_zeros(LARGE, torch.uint8)
+    populator = PagePrefaulter([tensor])
+    populator.start()
+    for _ in range(30):
+        populator.begin_step(24)
+    assert resident(tensor) == tensor.nbytes
+    populator.wait()
     populator.stop()
 
 
@@ -109,7 +137,6 @@ def test_missing_memory_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytes
         """A C function that is interrupted twice, and then fails."""
 
         num_calls = 0
-        argtypes: tuple[object, ...] = ()
 
         def __call__(self, address: int, size: int, advice: int) -> int:
             self.num_calls += 1
@@ -118,10 +145,11 @@ def test_missing_memory_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytes
 
     tensor = lazy_zeros(LARGE, torch.uint8)
     populator, madvise = PagePrefaulter([tensor]), Madvise()
-    monkeypatch.setattr("ctypes.CDLL", lambda *given, **more: SimpleNamespace(madvise=madvise))
+    monkeypatch.setattr(page_prefault, "_madvise", lambda: madvise)
     with caplog.at_level(logging.WARNING, logger="chairlift"):
         populator.start()
         populator.wait()
+        populator.begin_step(24)
     assert madvise.num_calls == 3, "an interrupted call is repeated, a failed one is not"
     assert "promised is missing" in caplog.text
 

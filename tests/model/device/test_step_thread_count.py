@@ -47,12 +47,31 @@ def test_one_thread_is_never_measured() -> None:
     assert machine.run(10.0) == 1 and machine.num_reads == 0 and machine.applied == []
 
 
-@pytest.mark.parametrize(("most", "num_displaced", "expected"), [(2, 2, 1), (2, 1, 1), (8, 1, 7), (8, 4, 4), (8, 8, 1)])
-def test_displaced_threads_are_given_up_within_a_second(most: int, num_displaced: int, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("most", "num_displaced", "share", "expected"),
+    [(2, 2, 0.5, 1), (2, 1, 0.7, 1), (8, 1, 0.8, 7), (8, 4, 0.7, 5), (8, 8, 0.8, 2), (8, 8, 0.125, 7)],
+)
+def test_as_many_threads_are_given_up_as_processors_are_used(
+    most: int, num_displaced: int, share: float, expected: int
+) -> None:
     machine = Machine(most)
-    machine.num_displaced, machine.share = num_displaced, 0.6
+    machine.num_displaced, machine.share = num_displaced, share
     machine.run(0.4)
     assert machine.applied[0] == expected
+
+
+@pytest.mark.parametrize(("most", "num_displaced", "share"), [(2, 1, 0.5), (2, 2, 0.35), (8, 1, 0.1), (8, 8, 0.05)])
+def test_delays_that_cost_less_than_a_thread_change_nothing(most: int, num_displaced: int, share: float) -> None:
+    machine = Machine(most)
+    machine.num_displaced, machine.share = num_displaced, share
+    assert machine.run(30.0) == most and machine.applied == []
+
+
+def test_a_thread_that_never_had_a_processor_counts_as_delayed_for_all_of_its_time() -> None:
+    machine = Machine(2)
+    machine.num_displaced, machine.share = 2, 1.3  # it was also delayed between the steps
+    machine.run(0.4)
+    assert machine.applied == [1]
 
 
 def test_a_thread_that_is_still_delayed_stays_alone() -> None:
@@ -67,12 +86,12 @@ def test_all_threads_come_back_when_the_other_programs_have_ended() -> None:
     assert machine.run(5.0) == 1
     machine.num_displaced = 0
     assert machine.run(1.5) == 1
-    assert machine.run(10.0) == 8 and machine.applied == [1, 2, 4, 8]
+    assert machine.run(10.0) == 8 and machine.applied == [2, 1, 2, 4, 8]
 
 
 def test_trials_become_rare_where_more_threads_are_displaced_again_and_again() -> None:
     machine = Machine(2)
-    machine.share = 0.6
+    machine.share = 0.8
     for _ in range(6_000):  # five minutes, in which only a second thread is displaced
         machine.num_displaced = 1 if machine.threads.count > 1 else 0
         machine.run(0.05)
@@ -83,7 +102,7 @@ def test_trials_become_rare_where_more_threads_are_displaced_again_and_again() -
 
 def test_a_long_step_is_measured_in_its_midst() -> None:
     machine = Machine(4)
-    machine.num_displaced, machine.share = 4, 0.6
+    machine.num_displaced, machine.share = 4, 0.8
     machine.threads.begin_step()
     for _ in range(30):  # layers
         machine.now += 0.2
@@ -100,7 +119,7 @@ def test_a_long_step_is_measured_in_its_midst() -> None:
 def test_all_threads_are_back_when_it_is_closed() -> None:
     machine = Machine(4)
     machine.threads.close()
-    machine.num_displaced, machine.share = 4, 0.6
+    machine.num_displaced, machine.share = 4, 0.8
     machine.run(5.0)
     machine.threads.close()
     machine.threads.close()
@@ -122,7 +141,7 @@ def test_expensive_readings_are_rare() -> None:
 
 def test_short_steps_are_measured_together() -> None:
     machine = Machine(2)
-    machine.num_displaced, machine.share = 2, 0.6
+    machine.num_displaced, machine.share = 2, 0.8
     machine.run(0.018, step=0.001)
     assert machine.applied == []
     machine.run(0.01, step=0.001)

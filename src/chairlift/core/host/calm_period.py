@@ -1,6 +1,6 @@
 """CalmPeriod: when to try again what other programs made impossible; each trial that fails doubles the wait."""
 
-DELAYED, CALM = 0.4, 0.2
+DELAYED, CALM = 0.5, 0.2
 """Shares of its time for which a thread waits for a processor: with more it is delayed, with less than CALM it is not.
 """
 

@@ -21,9 +21,6 @@ BUSY_SHARE = 0.25
 LEAST_SHARE = 0.1
 """Least share of its time that counts for an operation, however long other programs delayed it."""
 
-_NICE_FIELD = 19
-LOWEST_PRIORITY = 19
-
 
 class ActivityWatch:
     """Whether a process runs, loads pages or reads files between two calls."""
@@ -76,10 +73,7 @@ class ThreadTimes:
 
 
 class RunQueueDelay:
-    """Reads for how long other programs kept a process's threads from running.
-
-    Threads of the lowest priority do not count: they wait for most of the time, and nothing waits for them.
-    """
+    """Reads for how long other programs kept a process's threads from running."""
 
     def __init__(self, pid: int | str = "self", *, proc: Path = PROC) -> None:
         self._tasks = proc / str(pid) / "task"
@@ -94,20 +88,12 @@ class RunQueueDelay:
         before, self._before = self._before, self._read()
         if not before:
             return []
-        times = {}
+        times = []
         for name, (run, delay) in self._before.items():
             run_before, delay_before = before.get(name, (0, 0))
-            times[name] = ThreadTimes((run - run_before) * NANOSECONDS, (delay - delay_before) * NANOSECONDS)
-        ready = {name: each for name, each in times.items() if not self._has_lowest_priority(name, each)}
-        least = BUSY_SHARE * max((each.run_seconds + each.delay_seconds for each in ready.values()), default=0.0)
-        return [each for each in ready.values() if each.run_seconds + each.delay_seconds >= least]
-
-    def _has_lowest_priority(self, name: str, times: ThreadTimes) -> bool:
-        """Return whether a thread that mostly waited has the niceness 19."""
-        if times.delay_seconds <= times.run_seconds:
-            return False
-        fields = read_stat(self._tasks / name)
-        return len(fields) > _NICE_FIELD - _STATE_FIELD and int(fields[_NICE_FIELD - _STATE_FIELD]) == LOWEST_PRIORITY
+            times.append(ThreadTimes((run - run_before) * NANOSECONDS, (delay - delay_before) * NANOSECONDS))
+        least = BUSY_SHARE * max((each.run_seconds + each.delay_seconds for each in times), default=0.0)
+        return [each for each in times if each.run_seconds + each.delay_seconds >= least]
 
     def seconds(self) -> float:
         """Return the seconds since the first call in which a busy thread was ready to run and had no processor.

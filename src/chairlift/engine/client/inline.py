@@ -350,7 +350,7 @@ class InlineClient:
 
     def _take_over(self, niceness: int) -> None:
         """Wait until the engine has left its thread, and run it in this one."""
-        lower_priority([threading.get_native_id()], niceness)
+        lower_priority(niceness)
         thread, may_run = threading.current_thread(), threading.Event()
 
         def hand_over() -> None:

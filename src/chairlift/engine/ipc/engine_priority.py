@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 NICENESS = 5
 """Added to the niceness of the engine: the clients' short work goes first."""
 
-CHECK_SECONDS = 1.0
+CHECK_SECONDS = 2.0
+"""Seconds between two measurements: a client that uses a processor for a moment decides nothing."""
 
 MEASURED_SECONDS = 0.1
 """Least seconds in which the engine computed, or was ready to: with fewer a check says nothing."""

@@ -1,11 +1,12 @@
-"""PagePrefaulter: populates the pages of a large cache in the background, a step ahead of the blocks in use.
+"""PagePrefaulter: populates the pages of a large cache while the engine is idle, a bounded amount ahead of their use.
 
 Clearing a gigabyte takes 0.2 s, and 2 s on a virtual machine whose host must free memory first; a step would wait for
 it. Memory that no block needs stays free for other programs. The first write populates a page that the thread has not
 reached.
 
-While steps are computed the thread populates a chunk only now and then, however low its priority is: once it has a
-processor it keeps it for milliseconds, and every thread of a step waits for the thread that needs that processor.
+Beside steps the thread would take a processor from one of their threads, for which all others wait, and if it is
+displaced while the kernel populates for it, whatever else changes the process's memory waits until it has a processor
+again. So it works only while no step is expected; each step populates one chunk itself (ADR 0063).
 """
 
 import ctypes
@@ -17,12 +18,12 @@ import os
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import torch
-from torch import Tensor, UntypedStorage
+from torch import Tensor
 
-from chairlift.core.cpu_affinity_and_priority import lower_priority
 from chairlift.model.device.huge_page_tensors import HUGE_PAGE, host_zeros, huge_pages
 
 log = logging.getLogger(__name__)
@@ -35,12 +36,8 @@ CHUNKS_AHEAD = 1
 """Chunks of each tensor that are populated behind those with blocks in use."""
 
 BUSY_SECONDS = 1.0
-"""Seconds after the start of a step in which another step is expected, and the thread pauses after each chunk."""
+"""Seconds after the start of a step in which another step is expected, and the thread pauses."""
 
-PAUSES = 30
-"""Length of such a pause, in times of the chunk's own duration (half a millisecond; 15 where a host finds memory)."""
-
-NICENESS = 19
 AGAIN = (errno.EAGAIN, errno.EINTR)
 
 
@@ -67,9 +64,10 @@ def can_populate() -> bool:
 
 
 class PagePrefaulter:
-    """Populates the pages of tensors a bounded step ahead of the entries in use, in a thread that ends in between.
+    """Populates the pages of tensors a bounded amount ahead of the entries in use.
 
-    The thread populates one chunk of each tensor in turn, and pauses while steps are computed.
+    Chunks are populated in the order of their use: the first one of each tensor, then the second ones. A step populates
+    one of them, and while there are no steps a thread the rest of those wanted; then it ends.
     """
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
@@ -80,7 +78,7 @@ class PagePrefaulter:
         self._entry_bytes = [each.stride(0) * each.element_size() for each in large]
         self._changed = threading.Condition()
         self._num_used = 0
-        self._num_chunks = 0  # populated ones of each tensor
+        self._num_chunks = 0  # populated ones of all tensors, in the order of their use
         self._is_stopped, self._is_awaited = not large, False
         self._step_began = -BUSY_SECONDS
         self._thread: threading.Thread | None = None
@@ -92,11 +90,12 @@ class PagePrefaulter:
             self._populate_more()
 
     def begin_step(self, num_entries: int) -> None:
-        """Populate behind the first `num_entries` entries, too, and pause after each chunk for BUSY_SECONDS."""
+        """Populate one chunk if one is wanted behind the first `num_entries` entries; the thread pauses meanwhile."""
         self._step_began = time.monotonic()
-        if num_entries > self._num_used:
+        self._num_used = max(self._num_used, num_entries)
+        if (chunk := self._next_chunk()) is not None:
+            self._populate(chunk)
             with self._changed:
-                self._num_used = num_entries
                 self._populate_more()
 
     def release(self, num_kept: int) -> int:
@@ -104,15 +103,15 @@ class PagePrefaulter:
 
         The entries are zeros afterwards. The next use of an entry populates its pages again.
         """
-        madvise, released = _madvise(), 0
+        released = 0
         with self._changed:
             self._num_used = min(self._num_used, num_kept)
             kept_bytes = num_kept * min(self._entry_bytes, default=0)
-            self._num_chunks = min(self._num_chunks, kept_bytes // CHUNK_BYTES)
+            self._num_chunks = min(self._num_chunks, kept_bytes // CHUNK_BYTES * len(self._storages))
             for storage, size in zip(self._storages, self._entry_bytes, strict=True):
                 begin = -(-(storage.data_ptr() + num_kept * size) // HUGE_PAGE) * HUGE_PAGE
                 length = (storage.data_ptr() + storage.nbytes()) // HUGE_PAGE * HUGE_PAGE - begin
-                if length > 0 and madvise(begin, length, mmap.MADV_DONTNEED) == 0:
+                if length > 0 and _madvise()(begin, length, mmap.MADV_DONTNEED) == 0:
                     released += length
             self._populate_more()
         return released
@@ -136,67 +135,54 @@ class PagePrefaulter:
 
     def _populate_more(self) -> None:
         """Start the thread if chunks are missing and it does not run; the caller holds the lock."""
-        if self._thread is None and not self._is_stopped and self._num_chunks < self._num_wanted_chunks():
-            self._thread = threading.Thread(target=self._run, name="chairlift-populate", daemon=True)
-            self._thread.start()
-
-    def _num_wanted_chunks(self) -> int:
-        """Return the chunks of each tensor that have entries in use, and CHUNKS_AHEAD more."""
-        used = max((self._num_used * size for size in self._entry_bytes), default=0)
-        longest = max((storage.nbytes() for storage in self._storages), default=0)
-        return min(-(-used // CHUNK_BYTES) + CHUNKS_AHEAD, -(-longest // CHUNK_BYTES))
-
-    def _run(self) -> None:
-        lower_priority([threading.get_native_id()], NICENESS)
-        try:
-            madvise = _madvise()
-            while (chunk := self._next_chunk()) is not None:
-                for storage in self._storages:
-                    began = time.thread_time()  # beside other programs this thread waits for most of the time
-                    if not self._populate(madvise, storage, chunk * CHUNK_BYTES):
-                        return
-                    self._pause(time.thread_time() - began)
-                with self._changed:
-                    if self._num_chunks == chunk:  # else it was released meanwhile
-                        self._num_chunks = chunk + 1
-        finally:
-            self._end_thread()
+        if self._thread is None and self._next_chunk() is not None:
+            thread = threading.Thread(target=self._run, name="chairlift-populate", daemon=True)
+            with suppress(RuntimeError):  # no more threads: the steps populate
+                thread.start()
+                self._thread = thread
 
     def _next_chunk(self) -> int | None:
-        """Return the chunk to populate next; None ends the thread, and a later chunk starts another."""
-        with self._changed:
-            if not self._is_stopped and self._num_chunks < self._num_wanted_chunks():
-                return self._num_chunks
-            self._end_thread()
-            return None
+        """Return the number of the chunk to populate next, or None."""
+        used = max((self._num_used * size for size in self._entry_bytes), default=0)
+        longest = max((storage.nbytes() for storage in self._storages), default=0)
+        of_each = min(-(-used // CHUNK_BYTES) + CHUNKS_AHEAD, -(-longest // CHUNK_BYTES))
+        is_wanted = not self._is_stopped and self._num_chunks < of_each * len(self._storages)
+        return self._num_chunks if is_wanted else None
 
-    def _end_thread(self) -> None:
-        with self._changed:
-            if self._thread is threading.current_thread():
-                self._thread = None
-                self._changed.notify_all()
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._is_awaited and not self._is_stopped and (seconds := self._busy_seconds()) > 0:
+                    self._changed.wait(seconds)
+                if (chunk := self._next_chunk()) is None:
+                    self._thread = None
+                    self._changed.notify_all()
+                    return
+            self._populate(chunk)
 
-    def _populate(self, madvise: Any, storage: UntypedStorage, offset: int) -> bool:
-        """Populate a chunk; return False when the thread must end: it was stopped, or memory is missing."""
+    def _busy_seconds(self) -> float:
+        """Return the seconds for which a step is expected from now on."""
+        return self._step_began + BUSY_SECONDS - time.monotonic()
+
+    def _populate(self, chunk: int) -> None:
+        """Populate a chunk; what was stopped, or lacks memory, populates no other one."""
+        row, index = divmod(chunk, len(self._storages))
+        storage, offset = self._storages[index], row * CHUNK_BYTES
         size = min(CHUNK_BYTES, storage.nbytes() - offset)
-        while size > 0 and madvise(storage.data_ptr() + offset, size, MADV_POPULATE_WRITE) != 0:
+        while size > 0 and _madvise()(storage.data_ptr() + offset, size, MADV_POPULATE_WRITE) != 0:
             if (code := ctypes.get_errno()) not in AGAIN:
                 log.warning(
                     "cannot populate the KV cache, memory that the kernel promised is missing: %s", os.strerror(code)
                 )
                 self._is_stopped = True
-                return False
             if self._is_stopped:
-                return False
-        return not self._is_stopped
-
-    def _pause(self, seconds: float) -> None:
-        """Pause after a chunk that took `seconds`, if a step is expected."""
+                return
         with self._changed:
-            if not self._is_awaited and not self._is_stopped and time.monotonic() - self._step_began < BUSY_SECONDS:
-                self._changed.wait_for(lambda: self._is_stopped or self._is_awaited, PAUSES * seconds)
+            if self._num_chunks == chunk:  # else it was released meanwhile
+                self._num_chunks = chunk + 1
 
 
+@functools.cache
 def _madvise() -> Any:
     """Return the C library's function; unlike mmap's own, it releases Python's lock."""
     madvise = ctypes.CDLL(None, use_errno=True).madvise

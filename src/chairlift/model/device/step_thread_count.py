@@ -1,15 +1,17 @@
 """StepThreadCount: computes steps with fewer threads while other programs use their processors.
 
 The threads, torch's or those of the native kernels, wait for each other several hundred times in a step. When another
-program has displaced one of them, all wait until it runs again, some milliseconds each time. One thread alone loses no
-more than the share of the other programs (ADR 0064).
+program has displaced one of them, all wait until it runs again, some milliseconds each time: n threads compute as fast
+as n times the product of the shares of time in which each of them has a processor. One thread alone loses no more than
+the share of the other programs (ADR 0064).
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 
-from chairlift.core.host.calm_period import CALM, DELAYED, CalmPeriod
+from chairlift.core.host.calm_period import CALM, CalmPeriod
 from chairlift.core.host.process_activity import RunQueueDelay, ThreadTimes
 
 log = logging.getLogger(__name__)
@@ -19,6 +21,12 @@ CHECK_SECONDS = 0.25
 
 MAX_COST = 0.005
 """Largest share of the time that measurements take; one takes 0.3 ms, and 4 ms in a process of 200 threads."""
+
+WORTHWHILE_SPEED = 0.7
+"""The speed with all threads, as a share of that with fewer and no delay, below which fewer are used.
+
+Threads that wait for each other less often are faster than computed: up to 1.4 times beside a load generator.
+"""
 
 MEASURED_SECONDS = 0.02
 """Least seconds of steps in a measurement, by default: several time slices of the system's scheduler."""
@@ -92,20 +100,26 @@ class StepThreadCount:
     def _end_measurement(self, now: float) -> None:
         seconds = self._measured_seconds + now - self._part_began
         shares = [delay / seconds for delay in self._read_delays(now)]
-        self._change(sum(share > DELAYED for share in shares), max(shares, default=0.0) < CALM, now)
+        self._change(self._fewer_threads(shares), max(shares, default=0.0) < CALM, now)
+
+    def _fewer_threads(self, shares: Sequence[float]) -> int:
+        """Return the number of threads that leaves the other programs their processors, or 0 if all are faster."""
+        fewer = max(1, self.count - max(1, round(sum(shares))))
+        speed = self.count * math.prod(max(1.0 - share, 0.0) for share in shares)
+        return fewer if speed < WORTHWHILE_SPEED * fewer else 0
 
     def _read_delays(self, now: float) -> list[float]:
         """Return the seconds for which each busy thread was delayed since the last call."""
         times, seconds = self._read(), self._client_seconds()
         used, self._client_before = seconds - self._client_before, seconds
         self._check_seconds = max(CHECK_SECONDS, 2 * (self._now() - now) / MAX_COST)
-        return [each.delay_seconds - used for each in times]
+        return [max(each.delay_seconds - used, 0.0) for each in times]
 
-    def _change(self, num_delayed: int, is_calm: bool, now: float) -> None:
+    def _change(self, fewer: int, is_calm: bool, now: float) -> None:
         self._calm_period.observe(now, is_calm=is_calm)
-        if num_delayed and self.count > 1:
+        if fewer and self.count > 1:
             self._calm_period.end_trial(now)
-            self._set(max(1, self.count - num_delayed))
+            self._set(fewer)
         elif self.count < self._most and self._calm_period.has_passed(now):
             self._calm_period.begin_trial(now)
             self._set(min(self._most, 2 * self.count))

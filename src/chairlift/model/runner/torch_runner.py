@@ -54,7 +54,7 @@ from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.step_memory_estimate import memory_shapes
 from chairlift.model.runner.warmup_and_peak_memory_plans import warmup_plans
 
-NATIVE_MEASURED_SECONDS = 1.0
+NATIVE_MEASURED_SECONDS = 2.0
 """Least seconds of steps in which programs delay the native kernels' threads before there are fewer of them.
 
 Half of the speed is lost by fewer threads beside a client that uses a processor for a moment. The time of the process
