@@ -42,12 +42,15 @@ class WebPage:
         foreign: requests to any other server than the page's own.
     """
 
-    def __init__(self, browser: Any, url: str, *, phone: bool = False, dark: bool = False, script: str = "") -> None:
-        """Make a window; `script` runs before those of the page."""
+    def __init__(
+        self, browser: Any, url: str, *, phone: bool = False, dark: bool = False, moves: bool = False, script: str = ""
+    ) -> None:
+        """Make a window, where things slide only if it `moves`; `script` runs before those of the page."""
         self.url = url
         self.context = browser.new_context(
-            viewport=PHONE if phone else DESKTOP, has_touch=phone, is_mobile=phone, reduced_motion="reduce",
-            color_scheme="dark" if dark else "light", device_scale_factor=2 if phone else 1,
+            viewport=PHONE if phone else DESKTOP, has_touch=phone, is_mobile=phone,
+            reduced_motion="no-preference" if moves else "reduce", color_scheme="dark" if dark else "light",
+            device_scale_factor=2 if phone else 1,
         )  # fmt: skip
         if script:
             self.context.add_init_script(script)

@@ -80,10 +80,11 @@ def check_dialog_names(page: WebPage) -> None:
     assert page.page.evaluate(f"{heading}.matches('dialog h2') && {heading}.textContent.trim() !== ''")
 
 
+@pytest.mark.parametrize("moves", [False, True])
 def test_escape_closes_what_slides_over_the_chat_and_its_button_has_the_focus_again(
-    open_page: OpenPage, echo_server: Server
+    open_page: OpenPage, echo_server: Server, moves: bool
 ) -> None:
-    page = open_page(echo_server, phone=True)
+    page = open_page(echo_server, phone=True, moves=moves)
     page.ask("hello")
     for name, drawer, inside in (
         ("Conversations", ".list-open .sidebar", "New conversation"), ("Settings", ".panel", "Close settings")
@@ -92,6 +93,7 @@ def test_escape_closes_what_slides_over_the_chat_and_its_button_has_the_focus_ag
             page.page.get_by_role("button", name=name, exact=True).click()
             page.page.locator(drawer).wait_for()
             page.page.wait_for_function(f"() => document.querySelector('{drawer}').contains(document.activeElement)")
+            assert page.page.evaluate("document.activeElement.tagName") == "BUTTON", "a field opens a phone's keyboard"
             if leave == "Escape":
                 page.page.keyboard.press("Escape")
             else:

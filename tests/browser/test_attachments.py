@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support_browser import WebPage, findings
-from support_pdf import pdf_in, pdf_of
+from support_pdf import pdf_in, pdf_of, pdf_with_fonts
 from support_server import Server
 
 pytestmark = pytest.mark.browser
@@ -175,6 +175,15 @@ def test_a_font_without_a_character_map_is_named_with_the_reason(open_page: Open
         assert error_of(page, refused) == f"“report.pdf” {reason} It needs text recognition first."
 
 
+def test_fonts_of_many_pages_are_read_and_forgotten(open_page: OpenPage, echo_server: Server) -> None:
+    page = open_page(echo_server)
+    attach(page, as_pdf(pdf_with_fonts([40] * 3, "90ms-RKSJ-H", "Japan1", "日".encode("cp932"))))
+    wait_for_files(page, "report.pdf")
+    bodies = page.requests_to("/v1/chat/completions")
+    page.ask("")
+    assert bodies[0]["messages"][0]["content"].count("日") == 120
+
+
 @pytest.mark.parametrize("phone", [False, True])
 def test_what_cannot_be_attached_is_named_with_the_reason(
     open_page: OpenPage, echo_server: Server, phone: bool
@@ -190,6 +199,8 @@ def test_what_cannot_be_attached_is_named_with_the_reason(
         (as_pdf(pdf_of([""])), "“report.pdf” has no text that can be read: its pages are pictures, or its fonts do"),
         (as_pdf(pdf_of(["x"], is_protected=True)), "“report.pdf” is protected by a password. Save it without one"),
         (as_pdf(b"not a PDF at all"), "“report.pdf” is broken, or it is no PDF."),
+        (as_pdf(pdf_with_fonts([150], "90ms-RKSJ-H", "Japan1", "日".encode("cp932"))),
+         "“report.pdf” has more than 100 fonts on one page, which is the most."),
         (as_pdf(pdf_of([("word " * 100 + "\n") * 500] * 5)), "“report.pdf” has more than 1 MB of text, which is"),
     ]  # fmt: skip
     for file, expected in refused[:: 3 if phone else 1]:

@@ -141,8 +141,14 @@ def test_presets_are_made_chosen_changed_renamed_and_deleted(open_page: OpenPage
     page.get("new").click()
     page.get("preset").select_option("Bard")
     assert page.get("top_k").input_value() == "5"
+    focused = "document.activeElement.textContent.trim()"
+    page.page.get_by_role("button", name="Delete", exact=True).click()
+    assert page.page.evaluate(focused) == "Keep"
+    page.page.keyboard.press("Escape")
+    assert page.page.evaluate("document.activeElement.dataset.testid") == "preset", "which closes no settings"
     page.page.get_by_role("button", name="Delete", exact=True).click()
     page.page.get_by_role("button", name="Delete preset").click()
+    assert page.page.evaluate("document.activeElement.dataset.testid") == "preset"
     assert [text.strip() for text in options.all_inner_texts()] == ["None", "Clerk"]
     assert page.get("system-text").input_value() == "Write in verse.", "the conversation keeps its settings"
 

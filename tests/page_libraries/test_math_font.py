@@ -1,13 +1,17 @@
-"""math_font: which characters the subset has, its primes and its name."""
+"""math_font: which characters the subset has, its primes and its name; and those of the font that the page loads."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support_source_tree import PACKAGE
+
 font_tools = pytest.importorskip("fontTools.ttLib", reason="fonttools is not installed")
 builder = pytest.importorskip("fontTools.fontBuilder")
 math_font = pytest.importorskip("page_libraries.math_font")
+SHIPPED = PACKAGE / "ui" / "static" / "vendor"
+SHOWN = "x+−±×÷·=≠≤≥≈∼∝∞∂∇∫∬∮∑∏√∪∩∈∉⊂⊆∅∀∃¬∧∨⊕⊗→⇒↦⟶⇔…⋯⋮⋱′″ℏℓℝℕℤℂ⟨⟩⌊⌋⌈⌉‖|∣αβγδεθλμπσφωΓΔΘΛΞΠΣΦΨΩ𝑎𝑧𝐀𝐳𝔸𝒜𝔄𝖠𝟎𝛼⏞⏟̂̄⃗"
 CODES = {"x": 0x78, "minute": 0x2032, "small": None, "cyrillic": 0x416, "mathx": 0x1D465}
 
 
@@ -54,3 +58,16 @@ def test_the_subset_has_characters_of_formulas_another_name_and_primes_for_super
     font.save(tmp_path / "text.ttf")
     with pytest.raises(ValueError, match=r"text\.ttf has no table MATH: it must be latinmodern-math\.otf"):
         math_font.math_subset(tmp_path / "text.ttf")
+
+
+def test_the_font_of_the_page_has_the_characters_of_formulas_and_a_shape_for_the_others() -> None:
+    pytest.importorskip("brotli")
+    (file,) = SHIPPED.glob("chairlift-math-*.woff2")
+    font: Any = font_tools.TTFont(file)
+    assert [each for each in SHOWN if ord(each) not in font.getBestCmap()] == []
+    assert font["name"].getDebugName(1) == "Chairlift Math" and "GUST Font License" in font["name"].getDebugName(0)
+    assert "MATH" in font
+    glyphs = font.getGlyphSet()
+    pen = pytest.importorskip("fontTools.pens.boundsPen").BoundsPen(glyphs)
+    glyphs[".notdef"].draw(pen)
+    assert pen.bounds == (50, 0, 450, 650), "a box for a character that no font has"

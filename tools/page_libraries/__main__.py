@@ -4,26 +4,38 @@ KIND is `character-maps` with the folder cmaps of the npm package pdfjs-dist, or
 The file goes into src/chairlift/ui/static/vendor, and its size and hash into VERSIONS.txt there.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
 from page_libraries.character_maps import character_maps_zip
 
 
-def main(kind: str, source: Path, target: Path) -> int:
+def main(words: list[str]) -> int:
     """Write one file; returns the exit code."""
-    if kind == "character-maps":
-        content = character_maps_zip(source)
-    elif kind == "math-font":
-        from page_libraries.math_font import math_font  # fonttools is not installed everywhere
-
-        content = math_font(source)
-    else:
-        sys.stderr.write(f"{kind} is neither character-maps nor math-font\n")
-        return 2
-    target.write_bytes(content)
+    parser = argparse.ArgumentParser(
+        prog="page_libraries", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kind", choices=("character-maps", "math-font"))
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    options = parser.parse_args(words)
+    try:
+        content = _content(options.kind, options.source)
+        options.target.write_bytes(content)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"page_libraries: {error}\n")
+        return 1
     return 0
 
 
+def _content(kind: str, source: Path) -> bytes:
+    if kind == "character-maps":
+        return character_maps_zip(source)
+    from page_libraries.math_font import math_font  # fonttools is not installed everywhere
+
+    return math_font(source)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])))
+    sys.exit(main(sys.argv[1:]))

@@ -91,9 +91,10 @@ def draw_missing_character(font: Any) -> None:
 def use_primes_of_superscripts(font: Any) -> None:
     """Give the primes the shape of the feature ssty, because Temml writes them in superscripts only."""
     features = font["GSUB"].table.FeatureList.FeatureRecord if "GSUB" in font else []
-    (lookups,) = [each.Feature.LookupListIndex for each in features if each.FeatureTag == "ssty"] or [[]]
     shapes: dict[str, str] = {}
-    for index in lookups:
+    for index in sorted(
+        {one for each in features if each.FeatureTag == "ssty" for one in each.Feature.LookupListIndex}
+    ):
         for table in font["GSUB"].table.LookupList.Lookup[index].SubTable:
             shapes |= {name: alternates[0] for name, alternates in table.alternates.items()}
     for table in font["cmap"].tables:

@@ -61,7 +61,7 @@ FOLLOWED_OBJECT_TOKENS = 4
 START_TIMEOUT_SECONDS = 60.0
 """Processor time in which the sandbox process is ready, and longest time in which it uses none."""
 
-TIMED_OUT = f"it takes longer than {COMPILE_TIMEOUT_SECONDS:g} s"
+TIMED_OUT = f"it takes more than {COMPILE_TIMEOUT_SECONDS:g} s of processor time"
 CRASHED = "it exceeds the memory or the stack of the compiler"
 POSITION = re.compile(r"^at \d+\(\d+\): ")  # place of an error in the grammar that a schema is converted to
 

@@ -14,6 +14,7 @@ const PDF_REASONS = {
   empty: "has no text that can be read: its pages are pictures, or its fonts do not say which characters they show. " +
     "It needs text recognition first",
   encoding: "has text in an encoding for which this page has no character map. It needs text recognition first",
+  fonts: "has more than 100 fonts on one page, which is the most",
   maps: "could not be read: the server did not send the character maps that its fonts need",
   unavailable: "could not be read: the server did not send the reader of PDFs",
 };

@@ -2,6 +2,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "../lib/html.js";
 
 const NARROW = "(max-width: 45rem)"; // as styles.css has it: below it the list is a drawer
+const TOUCH = "(pointer: coarse)";
 const OVERLAY = "(max-width: 62rem)"; // below it the settings lie over the chat
 
 /** Return {list, panel}, each {isOpen, toggle, close}. Escape closes a drawer, and its button gets the focus back. */
@@ -18,7 +19,7 @@ export function useDrawers() {
 }
 
 /**
- * `selector` is the drawer's, `first` that of the element in it that gets the focus when it opens; a drawer that stays
+ * `selector` is the drawer's, `first` that of the element in it that gets the focus when it opens, without a touch screen; a drawer that stays
  * open beside another conversation takes no focus. Escape closes it from everywhere while `query` holds.
  */
 function useDrawer(selector, query, first) {
@@ -32,7 +33,8 @@ function useDrawer(selector, query, first) {
   useLayoutEffect(() => {
     if (!isOpen) return undefined;
     const drawer = document.querySelector(selector);
-    drawer.querySelector(first).focus({ preventScroll: true }); // it may still slide in
+    const target = matchMedia(TOUCH).matches ? "button" : first; // a text field would open the keyboard over the drawer
+    drawer?.querySelector(target)?.focus({ preventScroll: true }); // it may still slide in
     const onKeyDown = (event) => {
       const isTaken = event.defaultPrevented || event.target.closest("dialog, .rename, .editor, .composer");
       if (event.key === "Escape" && !isTaken && matchMedia(query).matches) close();
@@ -41,7 +43,7 @@ function useDrawer(selector, query, first) {
     return () => {
       window.removeEventListener("keydown", onKeyDown);
       const { activeElement } = document;
-      if (!activeElement || activeElement === document.body || drawer.contains(activeElement)) opener.current?.focus();
+      if (!activeElement || activeElement === document.body || drawer?.contains(activeElement)) opener.current?.focus();
     };
   }, [isOpen]);
   return { isOpen, toggle, close };

@@ -11,6 +11,12 @@ export function PresetPicker({ presets, parameters, onChange }) {
   const [error, setError] = useState("");
   const chosen = presets.find(parameters.preset);
   const isChanged = chosen !== undefined && !isSame(chosen, parameters);
+  const select = useRef();
+  const isAsking = named !== null || (isDeleting && chosen !== undefined);
+  useLayoutEffect(() => {
+    if (!isAsking) return undefined;
+    return () => document.activeElement === document.body && select.current?.focus(); // what had the focus is gone
+  }, [isAsking]);
   const choose = (id) => {
     setError("");
     setIsDeleting(false);
@@ -33,7 +39,7 @@ export function PresetPicker({ presets, parameters, onChange }) {
   };
   return html`<div class="presets" role="group" aria-label="Preset" data-testid="presets">
     <label class="field"><span>Preset</span>
-      <select value=${chosen?.id ?? ""} data-testid="preset" onChange=${(event) => choose(event.target.value)}>
+      <select ref=${select} value=${chosen?.id ?? ""} data-testid="preset" onChange=${(event) => choose(event.target.value)}>
         <option value="">None</option>
         ${presets.list.map(({ id, name }) => html`<option key=${id} value=${id}>
           ${name}${id === chosen?.id && isChanged ? " (changed here)" : ""}</option>`)}
@@ -41,13 +47,9 @@ export function PresetPicker({ presets, parameters, onChange }) {
     </label>
     ${named && html`<${NameForm} name=${named.name} error=${error} onKeep=${keep}
       onCancel=${() => { setNamed(null); setError(""); }} />`}
-    ${isDeleting && chosen && html`<div class="preset-delete" role="alert">
-      <p>Delete “${chosen.name}”? This conversation keeps its settings.</p>
-      <div class="preset-buttons">
-        <button type="button" class="button" onClick=${() => setIsDeleting(false)}>Keep</button>
-        <button type="button" class="button danger" onClick=${remove}>Delete preset</button>
-      </div></div>`}
-    ${!named && !(isDeleting && chosen) && html`<div class="preset-buttons">
+    ${isDeleting && chosen && html`<${DeleteQuestion} name=${chosen.name} onDelete=${remove}
+      onCancel=${() => setIsDeleting(false)} />`}
+    ${!isAsking && html`<div class="preset-buttons">
       <button type="button" class="button" onClick=${() => setNamed({ id: null, name: "" })}>Save as preset</button>
       ${isChanged && html`<button type="button" class="button"
         onClick=${() => setError(presets.keep({ ...chosen, parameters: presetParameters(parameters) }))}>
@@ -73,12 +75,7 @@ function NameForm({ name, error, onKeep, onCancel }) {
     <label class="field"><span>Name of the preset</span>
       <input ref=${field} defaultValue=${name} maxlength=${MAX_NAME_CHARS} aria-invalid=${error !== ""}
         aria-describedby="preset-error" data-testid="preset-name"
-        onKeyDown=${(event) => {
-          if (event.key !== "Escape") return;
-          event.preventDefault();
-          event.stopPropagation(); // it would close the settings
-          onCancel();
-        }} />
+        onKeyDown=${(event) => cancelOnEscape(event, onCancel)} />
       <span id="preset-error" class="field-error" role="status">${error}</span>
     </label>
     <div class="preset-buttons">
@@ -86,4 +83,22 @@ function NameForm({ name, error, onKeep, onCancel }) {
       <button type="button" class="button" onClick=${onCancel}>Cancel</button>
     </div>
   </form>`;
+}
+
+function DeleteQuestion({ name, onDelete, onCancel }) {
+  const button = useRef();
+  useLayoutEffect(() => button.current.focus(), []);
+  return html`<div class="preset-delete" role="alert" onKeyDown=${(event) => cancelOnEscape(event, onCancel)}>
+    <p>Delete “${name}”? This conversation keeps its settings.</p>
+    <div class="preset-buttons">
+      <button ref=${button} type="button" class="button" onClick=${onCancel}>Keep</button>
+      <button type="button" class="button danger" onClick=${onDelete}>Delete preset</button>
+    </div></div>`;
+}
+
+function cancelOnEscape(event, onCancel) {
+  if (event.key !== "Escape") return;
+  event.preventDefault();
+  event.stopPropagation(); // it would close the settings
+  onCancel();
 }

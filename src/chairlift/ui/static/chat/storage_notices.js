@@ -1,4 +1,4 @@
-// What the page says where the browser's storage takes a conversation no more.
+// What the page says when the browser does not store a conversation.
 const FULL = "The browser's storage is full: this conversation is not kept. Delete others to make room.";
 const NOT_KEPT = "The browser could not keep this conversation.";
 

@@ -4,7 +4,10 @@ import { characterMap } from "./character_maps.js";
 const LIBRARY = "../vendor/pdfjs-5.6.205.min.js";
 const WORKER = "../vendor/pdfjs-5.6.205.worker.min.js";
 
-/** Why a PDF is not read: "password", "invalid", "empty", "encoding", "maps", "long" or "unavailable". */
+// Of a page, and kept by the worker between pages: a font takes up to 2 MB there, however short it is in the file.
+const MAX_FONTS = 100;
+
+/** Why a PDF is not read: "password", "invalid", "empty", "encoding", "maps", "fonts", "long" or "unavailable". */
 export class PdfError extends Error {
   constructor(reason, message = reason) {
     super(message);
@@ -57,22 +60,40 @@ function mapFactory(errors) {
 
 async function textOfPages(document, maxChars, mapErrors) {
   const pages = [];
+  const fonts = new Set(); // that the worker keeps
   let numChars = 0;
   let hasText = false;
   for (let number = 1; number <= document.numPages; number += 1) {
     const page = await document.getPage(number);
-    const { items } = await page.getTextContent();
+    const text = await textOfPage(page, fonts);
     // pdf.js goes on without the text of a font whose map is missing.
     if (mapErrors.some(({ isAbsent }) => !isAbsent)) throw new PdfError("maps");
-    const text = items.map(({ str = "", hasEOL = false }) => (hasEOL ? `${str}\n` : str)).join("");
     page.cleanup();
     hasText ||= text.trim() !== "";
     pages.push(`[Page ${number}]\n${wellFormed(text.trim())}`);
     numChars += pages.at(-1).length;
     if (numChars > maxChars) throw new PdfError("long");
+    if (fonts.size > MAX_FONTS) {
+      await document.cleanup(); // forgets the fonts
+      fonts.clear();
+    }
   }
   if (!hasText) throw new PdfError(mapErrors.length ? "encoding" : "empty");
   return pages.join("\n\n");
+}
+
+/** Return the text of a page; `fonts` grows by the names of its fonts. Raises PdfError when they are too many. */
+async function textOfPage(page, fonts) {
+  const others = fonts.size;
+  const reader = page.streamTextContent().getReader();
+  let text = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return text;
+    for (const name of Object.keys(value.styles)) fonts.add(name);
+    if (fonts.size - others > MAX_FONTS) throw new PdfError("fonts", `A page has more than ${MAX_FONTS} fonts.`);
+    for (const { str = "", hasEOL = false } of value.items) text += hasEOL ? `${str}\n` : str;
+  }
 }
 
 /** Return a text without the characters that JSON or a tokenizer does not take. */

@@ -1,0 +1,62 @@
+"""A real server beside busy processes: its engine gets their priority, and gives the same tokens."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
+from support_process import TIMEOUT_SECONDS, wait_until
+from support_server import COMPLETIONS, Server, real_server
+
+TOKENS = 200
+
+
+@contextmanager
+def busy_processes() -> Iterator[None]:
+    """Run four processes for each processor, each in a session of its own: some kernels share time among sessions."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for _ in range(4 * len(usable_cpus())):
+            processes.append(subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True))
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def lowest_priority(pid: int) -> int:
+    """Return the highest niceness of a process's threads."""
+    return max(os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in Path(f"/proc/{pid}/task").iterdir())
+
+
+def answer(server: Server) -> dict[str, Any]:
+    body = {"model": "chairlift:demo", "prompt": "Once", "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
+    response = httpx.post(server.url + COMPLETIONS, json=body, timeout=TIMEOUT_SECONDS)
+    assert response.status_code == 200, response.text
+    choice: dict[str, Any] = response.json()["choices"][0]
+    return choice
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel reports no delays")
+def test_an_engine_that_others_delay_gets_their_priority() -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    with real_server("--num-blocks", "256", "--log-level", "info") as server:
+        assert lowest_priority(server.engine_pid) == min(19, own + 5)
+        expected = answer(server)
+        with busy_processes():
+
+            def has_changed() -> bool:
+                assert answer(server) == expected
+                return "it runs at normal priority" in server.log()
+
+            wait_until(has_changed)
+        assert answer(server) == expected
