@@ -19,8 +19,9 @@ export function useDrawers() {
 }
 
 /**
- * `selector` is the drawer's, `first` that of the element in it that gets the focus when it opens, without a touch screen; a drawer that stays
- * open beside another conversation takes no focus. Escape closes it from everywhere while `query` holds.
+ * `selector` is the drawer's, `first` that of the element in it that gets the focus when it opens, a button on a touch
+ * screen; a drawer that stays open beside another conversation takes no focus. Escape closes it from everywhere while
+ * `query` holds.
  */
 function useDrawer(selector, query, first) {
   const [isOpen, setIsOpen] = useState(false);
