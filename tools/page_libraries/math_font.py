@@ -92,9 +92,8 @@ def use_primes_of_superscripts(font: Any) -> None:
     """Give the primes the shape of the feature ssty, because Temml writes them in superscripts only."""
     features = font["GSUB"].table.FeatureList.FeatureRecord if "GSUB" in font else []
     shapes: dict[str, str] = {}
-    for index in sorted(
-        {one for each in features if each.FeatureTag == "ssty" for one in each.Feature.LookupListIndex}
-    ):
+    lookups = {index for each in features if each.FeatureTag == "ssty" for index in each.Feature.LookupListIndex}
+    for index in sorted(lookups):
         for table in font["GSUB"].table.LookupList.Lookup[index].SubTable:
             shapes |= {name: alternates[0] for name, alternates in table.alternates.items()}
     for table in font["cmap"].tables:

@@ -39,7 +39,8 @@ export function PresetPicker({ presets, parameters, onChange }) {
   };
   return html`<div class="presets" role="group" aria-label="Preset" data-testid="presets">
     <label class="field"><span>Preset</span>
-      <select ref=${select} value=${chosen?.id ?? ""} data-testid="preset" onChange=${(event) => choose(event.target.value)}>
+      <select ref=${select} value=${chosen?.id ?? ""} data-testid="preset"
+        onChange=${(event) => choose(event.target.value)}>
         <option value="">None</option>
         ${presets.list.map(({ id, name }) => html`<option key=${id} value=${id}>
           ${name}${id === chosen?.id && isChanged ? " (changed here)" : ""}</option>`)}
