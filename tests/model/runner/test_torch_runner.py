@@ -331,7 +331,7 @@ def test_the_number_of_threads_may_change_between_steps_and_changes_no_token(
     loaded = load(RunnerConfig(dtype=dtype, device="cpu", **options))
     whole, before = alone(loaded, PROMPT, SEEDED), torch.get_num_threads()
     runner, driver = started(loaded)
-    busy, calm = [ThreadTimes(20.0, 80.0)] * 2, [ThreadTimes(99.0, 0.0)]
+    busy, calm = [ThreadTimes(20.0, 800.0)] * 2, [ThreadTimes(99.0, 0.0)]
     delays, counts, seconds = itertools.cycle([busy, busy, calm, calm, calm, calm]), list[int](), itertools.count(0, 99)
 
     def apply(count: int) -> None:

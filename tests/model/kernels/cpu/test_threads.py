@@ -50,7 +50,7 @@ def test_a_pool_gets_new_threads_with_the_priority_of_the_caller_while_it_comput
             results.append(bool((norm(rows) == expected).all()))
 
     def renew() -> None:
-        lower_priority([threading.get_native_id()], 3)
+        lower_priority(3)
         pool.renew_threads()
 
     computing, nicer = threading.Thread(target=compute), threading.Thread(target=renew)
