@@ -31,6 +31,14 @@ PASTE = """([name, text]) => {
   return event.defaultPrevented;
 }"""
 
+COUNT_CLEANUPS = """
+  window.cleanups = 0; // messages to the worker of pdf.js that make it forget fonts
+  const send = Worker.prototype.postMessage;
+  Worker.prototype.postMessage = function (message, ...more) {
+    if (message?.action === "Cleanup") window.cleanups += 1;
+    return send.call(this, message, ...more);
+  };"""
+
 ENCODED = {
     "90ms-RKSJ-H": ("Japan1", "cp932", "日本語のテスト"),
     "UniJIS-UTF16-H": ("Japan1", "utf-16-be", "東京の会議"),
@@ -176,12 +184,13 @@ def test_a_font_without_a_character_map_is_named_with_the_reason(open_page: Open
 
 
 def test_fonts_of_many_pages_are_read_and_forgotten(open_page: OpenPage, echo_server: Server) -> None:
-    page = open_page(echo_server)
+    page = open_page(echo_server, script=COUNT_CLEANUPS)
     attach(page, as_pdf(pdf_with_fonts([40] * 3, "90ms-RKSJ-H", "Japan1", "日".encode("cp932"))))
     wait_for_files(page, "report.pdf")
     bodies = page.requests_to("/v1/chat/completions")
     page.ask("")
     assert bodies[0]["messages"][0]["content"].count("日") == 120
+    assert page.page.evaluate("window.cleanups") == 1
 
 
 @pytest.mark.parametrize("phone", [False, True])

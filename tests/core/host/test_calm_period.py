@@ -37,3 +37,11 @@ def test_a_delay_ends_the_period() -> None:
     period.observe(1.9, is_calm=False)
     period.observe(2.0, is_calm=True)
     assert not period.has_passed(3.9) and period.has_passed(4.0)
+
+
+def test_several_delays_after_a_trial_are_one_failure() -> None:
+    period = CalmPeriod(2.0, 16.0)
+    period.begin_trial(10.0)
+    for now in (11.0, 11.5, 12.0):
+        period.end_trial(now)
+    assert calm_seconds(period, 12.0) == 4

@@ -14,6 +14,7 @@ from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.device import page_prefault
 from chairlift.model.device.huge_page_tensors import HUGE_PAGE
 from chairlift.model.device.page_prefault import PagePrefaulter, can_populate, lazy_zeros
+from support_process import wait_until
 
 LARGE = (24, 2**20)
 """Bytes of a tensor that has to be seen in the process's memory."""
@@ -56,12 +57,14 @@ def test_pages_follow_the_entries_in_use_and_what_was_written_stays() -> None:
 @needs_kernel
 def test_it_stops_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_prefault, "CHUNK_BYTES", 4096)
+    monkeypatch.setattr(page_prefault, "BUSY_SECONDS", 0.0)
     tensor = lazy_zeros((400, 2**20), torch.uint8)
     populator = PagePrefaulter([tensor])
     populator.begin_step(400)
-    populator.start()
+    populator.end_step()
+    wait_until(lambda: populator._num_chunks > 3)
     populator.stop()
-    assert resident(tensor) < tensor.nbytes
+    assert 3 * 4096 < resident(tensor) < tensor.nbytes
     assert populator._thread is None
     populator.wait()
 
@@ -74,7 +77,9 @@ def test_a_step_populates_one_chunk_and_the_thread_none_unless_it_is_awaited(mon
     populator.begin_step(24)
     populator.start()
     for num_chunks in (2, 3, 4):
+        populator._num_used = 0  # else the earlier steps would have written what they used
         populator.begin_step(24)
+        populator.end_step()
         time.sleep(0.005)
         assert resident(*tensors) == num_chunks * HUGE_PAGE
     assert [resident(each) for each in tensors] == [2 * HUGE_PAGE] * 2, "in the order of their use"
@@ -89,11 +94,39 @@ def test_the_thread_goes_on_when_there_are_no_steps(monkeypatch: pytest.MonkeyPa
     tensor = lazy_zeros(LARGE, torch.uint8)
     populator = PagePrefaulter([tensor])
     populator.start()
+    populator.wait()
     populator.begin_step(24)
-    end = time.monotonic() + 60
-    while resident(tensor) < tensor.nbytes and time.monotonic() < end:
-        time.sleep(0.001)
-    assert resident(tensor) == tensor.nbytes
+    time.sleep(0.1)  # a step is longer than BUSY_SECONDS
+    assert resident(tensor) == 2 * HUGE_PAGE
+    populator.end_step()
+    wait_until(lambda: resident(tensor) == tensor.nbytes)
+    populator.stop()
+
+
+@needs_kernel
+def test_what_earlier_steps_have_written_is_not_populated_again() -> None:
+    tensors = [lazy_zeros(LARGE, torch.uint8) for _ in range(3)]
+    populator = PagePrefaulter(tensors)
+    populator.begin_step(8)
+    for tensor in tensors:
+        tensor[:8] = 1
+    for num_chunks in (13, 14, 15):
+        populator.begin_step(9)
+        assert resident(*tensors) == num_chunks * HUGE_PAGE
+    populator.stop()
+
+
+@needs_kernel
+def test_an_error_in_the_thread_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(page_prefault, "_madvise", fail)
+    monkeypatch.setattr(threading, "excepthook", lambda details: None)
+    populator = PagePrefaulter([lazy_zeros(LARGE, torch.uint8)])
+    populator.start()
+    populator.wait()
+    populator.begin_step(24)
     populator.stop()
 
 
@@ -106,9 +139,10 @@ def test_without_a_thread_the_steps_populate(monkeypatch: pytest.MonkeyPatch) ->
     tensor = lazy_zeros(LARGE, torch.uint8)
     populator = PagePrefaulter([tensor])
     populator.start()
-    for _ in range(30):
+    for _ in range(3):
+        populator._num_used = 0  # else the earlier steps would have written what they used
         populator.begin_step(24)
-    assert resident(tensor) == tensor.nbytes
+    assert resident(tensor) == 3 * HUGE_PAGE
     populator.wait()
     populator.stop()
 

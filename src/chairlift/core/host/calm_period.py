@@ -31,6 +31,12 @@ class CalmPeriod:
         self._tried_at, self._since = now, None
 
     def end_trial(self, now: float) -> None:
-        """Note a delay that ends the last trial; it has failed if it was shorter than the period before it."""
-        has_failed = self._tried_at is not None and now - self._tried_at < self._seconds
+        """Note a delay that ends the last trial; it has failed if it was shorter than the period before it.
+
+        Another delay before the next trial says nothing more.
+        """
+        if self._tried_at is None:
+            return
+        has_failed = now - self._tried_at < self._seconds
         self._seconds = min(2 * self._seconds, self._max_seconds) if has_failed else self._first_seconds
+        self._tried_at = None

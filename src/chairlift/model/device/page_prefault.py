@@ -13,6 +13,7 @@ import ctypes
 import errno
 import functools
 import logging
+import math
 import mmap
 import os
 import threading
@@ -36,7 +37,7 @@ CHUNKS_AHEAD = 1
 """Chunks of each tensor that are populated behind those with blocks in use."""
 
 BUSY_SECONDS = 1.0
-"""Seconds after the start of a step in which another step is expected, and the thread pauses."""
+"""Seconds after a step in which another one is expected, and the thread pauses."""
 
 AGAIN = (errno.EAGAIN, errno.EINTR)
 
@@ -67,7 +68,8 @@ class PagePrefaulter:
     """Populates the pages of tensors a bounded amount ahead of the entries in use.
 
     Chunks are populated in the order of their use: the first one of each tensor, then the second ones. A step populates
-    one of them, and while there are no steps a thread the rest of those wanted; then it ends.
+    one of them, and while there are no steps a thread the rest of those wanted; then it ends. All methods are called by
+    one thread.
     """
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
@@ -78,9 +80,9 @@ class PagePrefaulter:
         self._entry_bytes = [each.stride(0) * each.element_size() for each in large]
         self._changed = threading.Condition()
         self._num_used = 0
-        self._num_chunks = 0  # populated ones of all tensors, in the order of their use
+        self._num_chunks = 0  # of all tensors, in the order of their use; populated, or about to be
         self._is_stopped, self._is_awaited = not large, False
-        self._step_began = -BUSY_SECONDS
+        self._idle_since = -BUSY_SECONDS  # infinite within a step
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -91,12 +93,20 @@ class PagePrefaulter:
 
     def begin_step(self, num_entries: int) -> None:
         """Populate one chunk if one is wanted behind the first `num_entries` entries; the thread pauses meanwhile."""
-        self._step_began = time.monotonic()
-        self._num_used = max(self._num_used, num_entries)
-        if (chunk := self._next_chunk()) is not None:
+        self._idle_since = math.inf
+        with self._changed:
+            # Earlier steps have written the entries that they used.
+            written = self._num_used * min(self._entry_bytes, default=0) // CHUNK_BYTES * len(self._storages)
+            self._num_chunks = max(self._num_chunks, written)
+            self._num_used = max(self._num_used, num_entries)
+            chunk = self._claim_chunk()
+            self._populate_more()
+        if chunk is not None:
             self._populate(chunk)
-            with self._changed:
-                self._populate_more()
+
+    def end_step(self) -> None:
+        """Let the thread go on in BUSY_SECONDS, if there is no other step."""
+        self._idle_since = time.monotonic()
 
     def release(self, num_kept: int) -> int:
         """Return the pages of all but the first entries of each tensor to the system; returns bytes.
@@ -135,34 +145,49 @@ class PagePrefaulter:
 
     def _populate_more(self) -> None:
         """Start the thread if chunks are missing and it does not run; the caller holds the lock."""
-        if self._thread is None and self._next_chunk() is not None:
+        if self._thread is None and self._is_chunk_wanted():
             thread = threading.Thread(target=self._run, name="chairlift-populate", daemon=True)
             with suppress(RuntimeError):  # no more threads: the steps populate
                 thread.start()
                 self._thread = thread
 
-    def _next_chunk(self) -> int | None:
-        """Return the number of the chunk to populate next, or None."""
+    def _is_chunk_wanted(self) -> bool:
+        """Return whether there is another chunk to populate; the caller holds the lock."""
         used = max((self._num_used * size for size in self._entry_bytes), default=0)
         longest = max((storage.nbytes() for storage in self._storages), default=0)
         of_each = min(-(-used // CHUNK_BYTES) + CHUNKS_AHEAD, -(-longest // CHUNK_BYTES))
-        is_wanted = not self._is_stopped and self._num_chunks < of_each * len(self._storages)
-        return self._num_chunks if is_wanted else None
+        return not self._is_stopped and self._num_chunks < of_each * len(self._storages)
+
+    def _claim_chunk(self) -> int | None:
+        """Return the number of the chunk that the caller populates, or None; the caller holds the lock."""
+        if not self._is_chunk_wanted():
+            return None
+        self._num_chunks += 1
+        return self._num_chunks - 1
 
     def _run(self) -> None:
-        while True:
+        try:
+            while (chunk := self._wait_for_chunk()) is not None:
+                self._populate(chunk)
+        finally:
             with self._changed:
-                while not self._is_awaited and not self._is_stopped and (seconds := self._busy_seconds()) > 0:
-                    self._changed.wait(seconds)
-                if (chunk := self._next_chunk()) is None:
-                    self._thread = None
+                if self._thread is threading.current_thread():  # an error has ended it
+                    self._thread, self._is_stopped = None, True
                     self._changed.notify_all()
-                    return
-            self._populate(chunk)
+
+    def _wait_for_chunk(self) -> int | None:
+        """Claim a chunk when no step is expected; None when the thread is to end."""
+        with self._changed:
+            while not self._is_awaited and not self._is_stopped and (seconds := self._busy_seconds()) > 0:
+                self._changed.wait(seconds)
+            if (chunk := self._claim_chunk()) is None:
+                self._thread = None
+                self._changed.notify_all()
+            return chunk
 
     def _busy_seconds(self) -> float:
-        """Return the seconds for which a step is expected from now on."""
-        return self._step_began + BUSY_SECONDS - time.monotonic()
+        """Return the seconds for which a step is expected from now on, at most BUSY_SECONDS."""
+        return min(self._idle_since + BUSY_SECONDS - time.monotonic(), BUSY_SECONDS)
 
     def _populate(self, chunk: int) -> None:
         """Populate a chunk; what was stopped, or lacks memory, populates no other one."""
@@ -177,9 +202,6 @@ class PagePrefaulter:
                 self._is_stopped = True
             if self._is_stopped:
                 return
-        with self._changed:
-            if self._num_chunks == chunk:  # else it was released meanwhile
-                self._num_chunks = chunk + 1
 
 
 @functools.cache

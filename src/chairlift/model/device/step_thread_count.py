@@ -99,13 +99,19 @@ class StepThreadCount:
 
     def _end_measurement(self, now: float) -> None:
         seconds = self._measured_seconds + now - self._part_began
-        shares = [delay / seconds for delay in self._read_delays(now)]
-        self._change(self._fewer_threads(shares), max(shares, default=0.0) < CALM, now)
+        # Delays between steps count without their time.
+        shares = sorted((min(delay / seconds, 1.0) for delay in self._read_delays(now)), reverse=True)
+        delayed = [share for share in shares[: self.count] if share >= CALM]
+        self._change(self._fewer_threads(delayed), not delayed, now)
 
-    def _fewer_threads(self, shares: Sequence[float]) -> int:
-        """Return the number of threads that leaves the other programs their processors, or 0 if all are faster."""
-        fewer = max(1, self.count - max(1, round(sum(shares))))
-        speed = self.count * math.prod(max(1.0 - share, 0.0) for share in shares)
+    def _fewer_threads(self, delayed: Sequence[float]) -> int:
+        """Return the number of threads that leaves the other programs their processors, or 0 if all are faster.
+
+        `delayed` are the shares of those that wait. In all others there is always some noise, and its product over
+        many threads would say that fewer are faster.
+        """
+        fewer = max(1, self.count - max(1, round(sum(delayed))))
+        speed = self.count * math.prod(1.0 - share for share in delayed)
         return fewer if speed < WORTHWHILE_SPEED * fewer else 0
 
     def _read_delays(self, now: float) -> list[float]:

@@ -182,9 +182,12 @@ class TorchRunner:
         has_waiting = bool(self._results) and isinstance(self._results[-1], _WaitingStep)
         # The device samples in the order of its launches: a later step would read tokens that are not sampled yet.
         assert not (engine.is_asynchronous and has_waiting), "a launch while a step on the device waits for masks"
-        with StepErrors(engine.loaded.device), torch.inference_mode():
-            step = engine.forward(plan, waits=waits)
-            self._results.append(_WaitingStep(plan, step) if waits else engine.sample(step, masks))
+        try:
+            with StepErrors(engine.loaded.device), torch.inference_mode():
+                step = engine.forward(plan, waits=waits)
+                self._results.append(_WaitingStep(plan, step) if waits else engine.sample(step, masks))
+        finally:
+            engine.populator.end_step()
         self._threads.end_step()
 
     def release_blocks(self, num_kept: int, moves: Sequence[tuple[int, int]] = ()) -> int:

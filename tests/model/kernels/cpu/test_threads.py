@@ -53,7 +53,7 @@ def test_a_pool_gets_new_threads_with_the_priority_of_the_caller_while_it_comput
         lower_priority(3)
         pool.renew_threads()
 
-    computing, nicer = threading.Thread(target=compute), threading.Thread(target=renew)
+    computing, nicer = threading.Thread(target=compute, daemon=True), threading.Thread(target=renew)
     computing.start()
     for _ in range(50):
         helpers = helpers_of(before, computing.native_id)

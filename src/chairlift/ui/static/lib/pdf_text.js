@@ -4,7 +4,8 @@ import { characterMap } from "./character_maps.js";
 const LIBRARY = "../vendor/pdfjs-5.6.205.min.js";
 const WORKER = "../vendor/pdfjs-5.6.205.worker.min.js";
 
-// Of a page, and kept by the worker between pages: a font takes up to 2 MB there, however short it is in the file.
+// That show text on a page, and that the worker keeps between pages: a font takes up to 2 MB, however short it is in
+// the file. Fonts that show nothing are not known here.
 const MAX_FONTS = 100;
 
 /** Why a PDF is not read: "password", "invalid", "empty", "encoding", "maps", "fonts", "long" or "unavailable". */
