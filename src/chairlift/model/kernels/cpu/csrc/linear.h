@@ -12,51 +12,78 @@
 
 #include <cmath>
 
+#include "dot.h"
 #include "kernels.h"
 #include "simd.h"
 
 namespace chairlift::CHAIRLIFT_SET {
 
-// Rows of a tile: as many as fit the registers beside the panel's vectors.
-constexpr int TILE_ROWS = LANES == 16 ? 6 : LANES == 8 ? 2 : 1;
-constexpr int GROUP_TILE_ROWS = LANES == 16 ? 3 : 1;
 // Vectors of a tile: a whole panel, or half of one if the registers are short and few.
-constexpr int TILE_VECTORS = LANES == 16 ? 4 : HALF_PANEL / LANES;
+constexpr int TILE_VECTORS = LANES >= 8 ? PANEL / LANES : HALF_PANEL / LANES;
 constexpr int HALF_VECTORS = HALF_PANEL / LANES;
-constexpr int LINE = 64;
-// INT8_GROUP: groups of a panel that stay in the L1 cache while RANGE_TILES tiles of rows are multiplied by them.
-constexpr int RANGE_GROUPS = 16, RANGE_TILES = 32;
 
-CHAIRLIFT_INLINE Floats dot(Floats sum, Ints column, Ints row) { return dot_pairs(sum, column, row); }
-CHAIRLIFT_INLINE Ints dot(Ints sum, Ints column, Ints row) { return dot_quads(sum, column, row); }
+// Rows of a tile: as many as fit the registers beside the panel's vectors.
+template <WeightKind KIND>
+constexpr int max_tile_rows() {
+    if (LANES == 16) return KIND == INT8_GROUP ? 3 : 6;
+    if (LANES == 8) return KIND == BFLOAT16 ? 6 : 4;
+    return 1;
+}
+
+// Vectors whose sums are in registers at a time. There are few registers of 8 lanes: the tile of many rows has its
+// vectors in slices, and a row is loaded for each.
+constexpr int slice_vectors(int rows, int vectors) {
+    const int most = LANES != 8 ? vectors : rows == 1 ? 8 : rows == 2 ? 4 : 2;
+    return vectors < most ? vectors : most;
+}
+
+// Whether the bfloat16 rows of a tile are widened once for all slices, range by range.
+constexpr bool widens(int rows) { return LANES == 8 && rows > 2; }
+
+constexpr int LINE = 64;
+// Steps of a panel that stay in the L1 cache while RANGE_TILES tiles of rows are multiplied by them.
+constexpr int RANGE_TILES = 32;
+
+template <WeightKind KIND>
+constexpr int range_steps() {
+    return KIND == INT8_GROUP ? 16 * GROUP / 4 : 64;
+}
+
+// Whether so many tiles of at most so many rows are multiplied range by range.
+template <WeightKind KIND>
+constexpr bool has_ranges(int num_tiles, int rows) {
+    return KIND == INT8_GROUP ? num_tiles > 2 : KIND == BFLOAT16 && widens(rows);
+}
 
 // Adds the products of some steps to the sums: of bfloat16 if Sum is Floats, of int8 if it is Ints.
-template <int LINES, typename Sum, int ROWS, int VECTORS>
+template <int LINES, typename Sum, typename Row, int ROWS, int VECTORS>
 CHAIRLIFT_INLINE void accumulate(
-    Sum (&sums)[ROWS][VECTORS], const uint8_t* rows, size_t stride, const uint8_t* panel, int steps,
+    Sum (&sums)[ROWS][VECTORS], const Row* rows, size_t stride, const uint8_t* panel, int steps,
     const uint8_t* ahead) {
-    for (int step = 0; step < steps; step++, panel += STEP_BYTES, rows += 4) {
-        Ints columns[VECTORS];
-#pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++) {
-            columns[v] = load<Ints>(panel + v * sizeof(Ints));
-            if constexpr (__is_same(Sum, Ints)) keep_in_register(columns[v]);  // bfloat16 columns stay by themselves
-        }
+    for (int step = 0; step < steps; step++, panel += STEP_BYTES, rows += STEP_ELEMENTS<Row>) {
 #pragma GCC unroll 4
         for (int line = 0; line < LINES; line++) prefetch(ahead + line * LINE);
         ahead += LINES * LINE;
+#pragma GCC unroll 2
+        for (int part = 0; part < Dot<Sum>::PARTS; part++) {
+            typename Dot<Sum>::Column columns[VECTORS];
 #pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++) {
-            Ints row = broadcast_word(rows + r * stride);
+            for (int v = 0; v < VECTORS; v++)
+                columns[v] = Dot<Sum>::column(load<Ints>(panel + v * sizeof(Ints)), part);
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) sums[r][v] = dot(sums[r][v], columns[v], row);
+            for (int r = 0; r < ROWS; r++) {
+                const auto row = Dot<Sum>::row(rows + r * stride, part);
+#pragma GCC unroll 8
+                for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot<Sum>::add(sums[r][v], columns[v], row);
+            }
         }
     }
 }
 
-// A range of the groups of a panel. Partial sums [rows][PANEL] are read from carried_sums unless the range is the
-// first, and written there unless it is the last. For the other kinds of weight a range is the whole panel.
-struct GroupRange {
+// A range of the steps of a panel. Partial sums [rows][PANEL] are read from carried_sums unless the range is the first,
+// and written there unless it is the last. Ranges are visited in order, so each sum has the same order of inputs as in
+// one pass.
+struct StepRange {
     int begin, end;
     float* carried_sums;
 };
@@ -64,24 +91,29 @@ struct GroupRange {
 // Multiplies rows [first, first + ROWS) by VECTORS vectors of a panel, from `column` of the panel on.
 template <WeightKind KIND, int ROWS, int VECTORS, int LINES>
 CHAIRLIFT_INLINE void multiply(
-    Floats (&sums)[ROWS][VECTORS], const LinearCall& call, int first, int panel, int column, const GroupRange& range,
-    const uint8_t* ahead) {
+    Floats (&sums)[ROWS][VECTORS], const LinearCall& call, int first, int panel, int column, const StepRange& range,
+    [[maybe_unused]] const float* wide_rows, const uint8_t* ahead) {
     const Weight& weight = *call.weight;
-    const uint8_t* rows = call.rows.data + first * call.rows.stride;
-    const uint8_t* data = weight.data + panel * weight.panel_bytes() + column * 4;
-    if constexpr (KIND == BFLOAT16) {
+    const uint8_t* rows = call.rows.data + first * call.rows.stride + range.begin * 4;
+    const uint8_t* data = weight.data + panel * weight.panel_bytes() + range.begin * STEP_BYTES + column * 4;
+    if constexpr (KIND != INT8_CHANNEL) {
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) sums[r][v] = Floats{};
-        accumulate<LINES>(sums, rows, call.rows.stride, data, weight.steps, ahead);
+            for (int v = 0; v < VECTORS; v++)
+                sums[r][v] = range.begin ? load<Floats>(range.carried_sums + r * PANEL + v * LANES) : Floats{};
+    }
+    if constexpr (KIND == BFLOAT16) {
+        if constexpr (widens(ROWS))
+            accumulate<LINES>(sums, wide_rows, 2 * range_steps<KIND>(), data, range.end - range.begin, ahead);
+        else
+            accumulate<LINES>(sums, rows, call.rows.stride, data, range.end - range.begin, ahead);
     } else if constexpr (KIND == INT8_CHANNEL) {
-        // The sums begin with -128 * the sum of the row, which cancels the weights' offset of 128.
         Ints int_sums[ROWS][VECTORS];
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) int_sums[r][v] = broadcast(call.rows.sums[first + r]);
+            for (int v = 0; v < VECTORS; v++) int_sums[r][v] = broadcast(Dot<Ints>::start(call.rows.sums[first + r]));
         accumulate<LINES>(int_sums, rows, call.rows.stride, data, weight.steps, ahead);
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) {
@@ -95,19 +127,13 @@ CHAIRLIFT_INLINE void multiply(
         const float* row_scales = call.rows.scales + (size_t)first * groups;
         const int32_t* row_sums = call.rows.sums + (size_t)first * groups;
         const uint16_t* scales = weight.group_scales + (size_t)panel * groups * PANEL + column;
-#pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++)
-                sums[r][v] = range.begin ? load<Floats>(range.carried_sums + r * PANEL + v * LANES) : Floats{};
-        // Ranges are visited in order, so each sum has the same order of groups as in one pass.
-        rows += range.begin * GROUP, data += range.begin * steps * STEP_BYTES;
-        for (int group = range.begin; group < range.end; group++) {
+        for (int group = range.begin / steps; group < range.end / steps; group++) {
             Ints int_sums[ROWS][VECTORS];
 #pragma GCC unroll 8
             for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) int_sums[r][v] = broadcast(row_sums[r * groups + group]);
+                for (int v = 0; v < VECTORS; v++)
+                    int_sums[r][v] = broadcast(Dot<Ints>::start(row_sums[r * groups + group]));
             accumulate<LINES>(int_sums, rows, call.rows.stride, data, steps, ahead);
             rows += GROUP, data += steps * STEP_BYTES, ahead += steps * LINES * LINE;
 #pragma GCC unroll 8
@@ -229,27 +255,48 @@ static void write_output(
     }
 }
 
+// Widens the bfloat16 of a range of some rows, into [ROWS][2 * range_steps()].
+template <int ROWS>
+CHAIRLIFT_INLINE void widen_rows(const Activations& rows, int first, const StepRange& range, float* to) {
+    constexpr int STRIDE = 2 * range_steps<BFLOAT16>();
+    const int width = 2 * (range.end - range.begin);
+    for (int r = 0; r < ROWS; r++, to += STRIDE) {
+        const auto* from = (const uint16_t*)(rows.data + (first + r) * rows.stride) + 2 * range.begin;
+        int i = 0;
+        for (; i + LANES <= width; i += LANES) store(to + i, bf16_to_f32(from + i));
+        for (; i < width; i++) to[i] = bf16_to_f32(from[i]);
+    }
+}
+
 template <WeightKind KIND, int ROWS, int VECTORS, int LINES>
 __attribute__((noinline)) static void multiply_tile(
-    const LinearCall& call, int first, int panel, int column, const GroupRange& range, const uint8_t* ahead,
+    const LinearCall& call, int first, int panel, int column, const StepRange& range, const uint8_t* ahead,
     ArgMax* argmax) {
-    Floats sums[ROWS][VECTORS];
-    multiply<KIND, ROWS, VECTORS, LINES>(sums, call, first, panel, column, range, ahead);
-    const bool is_last = KIND != INT8_GROUP || range.end == call.weight->groups();
+    constexpr int SLICE = slice_vectors(ROWS, VECTORS);
+    constexpr bool IS_WIDENED = KIND == BFLOAT16 && widens(ROWS);
+    const bool is_last = range.end == call.weight->steps;
     alignas(64) float local_sums[ROWS * PANEL];
-    float* results = is_last ? local_sums : range.carried_sums;
+    alignas(64) float wide_rows[IS_WIDENED ? ROWS * 2 * range_steps<KIND>() : 1];
+    if constexpr (IS_WIDENED) widen_rows<ROWS>(call.rows, first, range, wide_rows);
+    for (int begin = 0; begin < VECTORS * LANES; begin += SLICE * LANES) {
+        Floats sums[ROWS][SLICE];
+        const StepRange slice_range = {range.begin, range.end, range.carried_sums + begin};
+        multiply<KIND, ROWS, SLICE, LINES>(sums, call, first, panel, column + begin, slice_range, wide_rows, ahead);
+        float* results = (is_last ? local_sums : range.carried_sums) + begin;
 #pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r++)
+        for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++) store(results + r * PANEL + v * LANES, sums[r][v]);
-    if (is_last) write_output(call, results, ROWS, VECTORS * LANES, first, panel * PANEL + column, argmax);
+            for (int v = 0; v < SLICE; v++) store(results + r * PANEL + v * LANES, sums[r][v]);
+        ahead += (range.end - range.begin) * LINES * LINE;
+    }
+    if (is_last) write_output(call, local_sums, ROWS, VECTORS * LANES, first, panel * PANEL + column, argmax);
 }
 
 template <WeightKind KIND, int VECTORS, int LINES>
 CHAIRLIFT_INLINE void dispatch_tile(
-    int rows, const LinearCall& call, int first, int panel, int column, const GroupRange& range, const uint8_t* ahead,
+    int rows, const LinearCall& call, int first, int panel, int column, const StepRange& range, const uint8_t* ahead,
     ArgMax* argmax) {
-    constexpr int MAX_ROWS = KIND == INT8_GROUP ? GROUP_TILE_ROWS : TILE_ROWS;
+    constexpr int MAX_ROWS = max_tile_rows<KIND>();
     switch (rows) {
         case 1:
             return multiply_tile<KIND, 1, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
@@ -283,22 +330,23 @@ CHAIRLIFT_INLINE void dispatch_tile(
 template <WeightKind KIND, int VECTORS>
 static void multiply_panel(
     const LinearCall& call, int panel, int column, const uint8_t* ahead, size_t ahead_bytes, ArgMax* argmax) {
-    constexpr int MAX_ROWS = KIND == INT8_GROUP ? GROUP_TILE_ROWS : TILE_ROWS;
+    constexpr int MAX_ROWS = max_tile_rows<KIND>();
     const int count = call.rows.count, min_tiles = (count + MAX_ROWS - 1) / MAX_ROWS;
     const int num_tiles = ahead_bytes && min_tiles == 3 ? 4 : min_tiles;
-    const int groups = KIND == INT8_GROUP ? call.weight->groups() : 1;
-    const bool in_ranges = KIND == INT8_GROUP && num_tiles > 2;
-    const int tiles_at_once = in_ranges ? RANGE_TILES : num_tiles, groups_at_once = in_ranges ? RANGE_GROUPS : groups;
-    alignas(64) float carried_sums[KIND == INT8_GROUP ? RANGE_TILES * MAX_ROWS * PANEL : 1];
+    const int all_steps = call.weight->steps;
+    const bool in_ranges = has_ranges<KIND>(num_tiles, (count + num_tiles - 1) / num_tiles);
+    const int tiles_at_once = in_ranges ? RANGE_TILES : num_tiles;
+    const int steps_at_once = in_ranges ? range_steps<KIND>() : all_steps;
+    alignas(64) float carried_sums[KIND != INT8_CHANNEL ? RANGE_TILES * MAX_ROWS * PANEL : 1];
     for (int begin = 0, begin_row = 0, row = 0; begin < num_tiles; begin += tiles_at_once, begin_row = row) {
         const int end = begin + tiles_at_once < num_tiles ? begin + tiles_at_once : num_tiles;
-        for (GroupRange range = {0, 0, carried_sums}; range.begin < groups; range.begin = range.end) {
-            range.end = range.begin + groups_at_once < groups ? range.begin + groups_at_once : groups;
-            const size_t steps = in_ranges ? (range.end - range.begin) * (GROUP / 4) : call.weight->steps;
+        for (StepRange range = {0, 0, carried_sums}; range.begin < all_steps; range.begin = range.end) {
+            range.end = range.begin + steps_at_once < all_steps ? range.begin + steps_at_once : all_steps;
             range.carried_sums = carried_sums, row = begin_row;
             for (int tile = begin, rows; tile < end; tile++, row += rows) {
                 rows = count / num_tiles + (tile < count % num_tiles);
-                const int lines = !ahead_bytes ? 0 : num_tiles == 1 ? 4 : num_tiles < 4 ? 2 : 1;
+                const int num_slices = VECTORS / slice_vectors(rows, VECTORS), num_passes = num_tiles * num_slices;
+                const int lines = !ahead_bytes ? 0 : num_passes == 1 ? 4 : num_passes < 4 ? 2 : 1;
                 if (lines == 0)
                     dispatch_tile<KIND, VECTORS, 0>(rows, call, row, panel, column, range, ahead, argmax);
                 else if (lines == 4)
@@ -307,7 +355,7 @@ static void multiply_panel(
                     dispatch_tile<KIND, VECTORS, 2>(rows, call, row, panel, column, range, ahead, argmax);
                 else
                     dispatch_tile<KIND, VECTORS, 1>(rows, call, row, panel, column, range, ahead, argmax);
-                const size_t prefetched = steps * lines * LINE;
+                const size_t prefetched = (size_t)(range.end - range.begin) * lines * num_slices * LINE;
                 ahead += prefetched, ahead_bytes -= prefetched < ahead_bytes ? prefetched : ahead_bytes;
                 if (in_ranges) range.carried_sums += rows * PANEL;
             }

@@ -1,9 +1,9 @@
 // Vector types of the instruction set that this file is compiled for, and the operations that C++ has no operator for.
 //
-//     set            lanes   bfloat16 pairs            int8 quads
+//     set            lanes   bfloat16 pairs            int8 quads (dot.h)
 //     avx512_bf16    16      vdpbf16ps                 vpdpbusd
 //     avx512         16      widened, two FMA          widened, multiply and add
-//     avx2           8       widened, two FMA          widened, multiply and add
+//     avx2           8       widened, two FMA          magnitudes by signed rows
 //     portable       4       widened                   widened
 //
 // Vectors are those of GCC and clang, so + - * / and comparisons work on them in every set. Everything is in a
@@ -60,13 +60,6 @@ CHAIRLIFT_INLINE Ints broadcast_word(const void* four_bytes) {
     int32_t word;
     memcpy(&word, four_bytes, sizeof word);
     return broadcast(word);
-}
-
-// Keeps a vector in a register. Without it, compilers load the vector again for each use.
-CHAIRLIFT_INLINE void keep_in_register([[maybe_unused]] Ints& vector) {
-#if defined(__AVX512F__)
-    asm("" : "+v"(vector));
-#endif
 }
 
 CHAIRLIFT_INLINE Floats as_floats(Ints bits) { return (Floats)bits; }
@@ -213,35 +206,6 @@ CHAIRLIFT_INLINE Floats dot_pairs(Floats sum, Ints left, Ints right) {
     const Ints upper = broadcast((int32_t)0xffff0000);
     sum = fma(as_floats(left << 16), as_floats(right << 16), sum);
     return fma(as_floats(left & upper), as_floats(right & upper), sum);
-#endif
-}
-
-// Returns, per lane, sum + the four products of unsigned bytes of `left` and signed bytes of `right`.
-CHAIRLIFT_INLINE Ints dot_quads(Ints sum, Ints left, Ints right) {
-#if defined(__AVX512VNNI__)
-    return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)left, (__m512i)right);
-#elif defined(__AVX512BW__)
-    // Even and odd bytes apart, in 16 bits: maddubs would saturate the sum of two products.
-    const __m512i even = _mm512_set1_epi32(0x00ff00ff);
-    __m512i left_even = _mm512_and_si512((__m512i)left, even), left_odd = _mm512_srli_epi16((__m512i)left, 8);
-    __m512i right_even = _mm512_srai_epi16(_mm512_slli_epi16((__m512i)right, 8), 8);
-    __m512i right_odd = _mm512_srai_epi16((__m512i)right, 8);
-    __m512i products = _mm512_add_epi32(_mm512_madd_epi16(left_even, right_even), _mm512_madd_epi16(left_odd, right_odd));
-    return (Ints)_mm512_add_epi32((__m512i)sum, products);
-#elif defined(__AVX2__)
-    const __m256i even = _mm256_set1_epi32(0x00ff00ff);
-    __m256i left_even = _mm256_and_si256((__m256i)left, even), left_odd = _mm256_srli_epi16((__m256i)left, 8);
-    __m256i right_even = _mm256_srai_epi16(_mm256_slli_epi16((__m256i)right, 8), 8);
-    __m256i right_odd = _mm256_srai_epi16((__m256i)right, 8);
-    __m256i products = _mm256_add_epi32(_mm256_madd_epi16(left_even, right_even), _mm256_madd_epi16(left_odd, right_odd));
-    return (Ints)_mm256_add_epi32((__m256i)sum, products);
-#else
-    for (int byte = 0; byte < 4; byte++) {
-        Ints unsigned_byte = (left >> (8 * byte)) & 0xff;
-        Ints signed_byte = (right << (24 - 8 * byte)) >> 24;
-        sum += unsigned_byte * signed_byte;
-    }
-    return sum;
 #endif
 }
 

@@ -1,0 +1,114 @@
+// Dot: the products of a panel's vectors and a row's words, and how both are prepared for them.
+//
+// A vector of a panel is multiplied by many rows, and a word of a row by many vectors, so that what can be prepared is
+// done once for each.
+#pragma once
+
+#include "simd.h"
+
+namespace chairlift::CHAIRLIFT_SET {
+
+// Elements of a row in a step: its bytes, or the two bfloat16 widened to float32.
+template <typename Row>
+constexpr int STEP_ELEMENTS = sizeof(Row) == 1 ? 4 : 2;
+
+// The products of bfloat16 pairs if Sum is Floats, of int8 quads if it is Ints.
+template <typename Sum>
+struct Dot;
+
+#if defined(__AVX2__) && !defined(__AVX512F__)
+
+// The lower numbers of all lanes are widened and multiplied, then the upper ones.
+template <>
+struct Dot<Floats> {
+    static constexpr int PARTS = 2;
+    using Column = Floats;
+    static CHAIRLIFT_INLINE Floats column(Ints words, int part) {
+        return as_floats(part ? words & broadcast((int32_t)0xffff0000) : words << 16);
+    }
+    static CHAIRLIFT_INLINE Floats row(const uint8_t* word, int part) { return column(broadcast_word(word), part); }
+    static CHAIRLIFT_INLINE Floats row(const float* pair, int part) {
+        return (Floats)_mm256_broadcast_ss(pair + part);  // compilers would move it through a scalar register
+    }
+    static CHAIRLIFT_INLINE Floats add(Floats sum, Floats column, Floats row) { return fma(column, row, sum); }
+};
+
+// The magnitude of a weight is the unsigned byte of a product, and its sign moves to the row's byte. A sum of two
+// products is at most 2 * 128 * 127 and fits 16 bits.
+template <>
+struct Dot<Ints> {
+    static constexpr int PARTS = 1;
+    struct Column {
+        Ints values, magnitudes;
+    };
+    static CHAIRLIFT_INLINE Column column(Ints words, int) {
+        const __m256i values = (__m256i)(words ^ broadcast((int32_t)0x80808080));  // without the offset of 128
+        return {(Ints)values, (Ints)_mm256_abs_epi8(values)};
+    }
+    static CHAIRLIFT_INLINE Ints row(const uint8_t* word, int) { return broadcast_word(word); }
+    static CHAIRLIFT_INLINE Ints add(Ints sum, const Column& column, Ints row) {
+        const __m256i signed_row = _mm256_sign_epi8((__m256i)row, (__m256i)column.values);
+        const __m256i pairs = _mm256_maddubs_epi16((__m256i)column.magnitudes, signed_row);
+        return sum + (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    }
+    // Returns what the sums begin with; `row_sum` is -128 * the sum of the row's values.
+    static CHAIRLIFT_INLINE int32_t start(int32_t) { return 0; }
+};
+
+#else
+
+// Keeps a vector in a register. Without it, compilers load the vector again for each use.
+CHAIRLIFT_INLINE void keep_in_register([[maybe_unused]] Ints& vector) {
+#if defined(__AVX512F__)
+    asm("" : "+v"(vector));
+#endif
+}
+
+// Returns, per lane, sum + the four products of unsigned bytes of `left` and signed bytes of `right`.
+CHAIRLIFT_INLINE Ints dot_quads(Ints sum, Ints left, Ints right) {
+#if defined(__AVX512VNNI__)
+    return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)left, (__m512i)right);
+#elif defined(__AVX512BW__)
+    // Even and odd bytes apart, in 16 bits: maddubs would saturate the sum of two products.
+    const __m512i even = _mm512_set1_epi32(0x00ff00ff);
+    __m512i left_even = _mm512_and_si512((__m512i)left, even), left_odd = _mm512_srli_epi16((__m512i)left, 8);
+    __m512i right_even = _mm512_srai_epi16(_mm512_slli_epi16((__m512i)right, 8), 8);
+    __m512i right_odd = _mm512_srai_epi16((__m512i)right, 8);
+    __m512i products = _mm512_add_epi32(_mm512_madd_epi16(left_even, right_even), _mm512_madd_epi16(left_odd, right_odd));
+    return (Ints)_mm512_add_epi32((__m512i)sum, products);
+#else
+    for (int byte = 0; byte < 4; byte++) {
+        Ints unsigned_byte = (left >> (8 * byte)) & 0xff;
+        Ints signed_byte = (right << (24 - 8 * byte)) >> 24;
+        sum += unsigned_byte * signed_byte;
+    }
+    return sum;
+#endif
+}
+
+template <>
+struct Dot<Floats> {
+    static constexpr int PARTS = 1;
+    using Column = Ints;
+    static CHAIRLIFT_INLINE Ints column(Ints words, int) { return words; }
+    static CHAIRLIFT_INLINE Ints row(const uint8_t* word, int) { return broadcast_word(word); }
+    static CHAIRLIFT_INLINE Floats add(Floats sum, Ints column, Ints row) { return dot_pairs(sum, column, row); }
+};
+
+template <>
+struct Dot<Ints> {
+    static constexpr int PARTS = 1;
+    using Column = Ints;
+    static CHAIRLIFT_INLINE Ints column(Ints words, int) {
+        keep_in_register(words);  // bfloat16 columns stay by themselves
+        return words;
+    }
+    static CHAIRLIFT_INLINE Ints row(const uint8_t* word, int) { return broadcast_word(word); }
+    static CHAIRLIFT_INLINE Ints add(Ints sum, Ints column, Ints row) { return dot_quads(sum, column, row); }
+    // The row's sum cancels the weights' offset of 128.
+    static CHAIRLIFT_INLINE int32_t start(int32_t row_sum) { return row_sum; }
+};
+
+#endif
+
+}  // namespace chairlift::CHAIRLIFT_SET
