@@ -62,6 +62,19 @@ def test_products_equal_float64(name: str, kind: str, shape: tuple[int, int, int
     assert error <= (1.2 if kind == "int8" else 1.05) * ideal + 1e-4 * exact.norm()
 
 
+@for_each("rows", [1, 2, 3, 7, 70])
+@for_each("kind", ["int8", "int8-channel"])
+@for_each("name", instruction_sets())
+def test_the_largest_int8_values_overflow_nothing(name: str, kind: str, rows: int) -> None:
+    """All values are -127 or 127 after rounding: sums of two products are the largest of 16 bits."""
+    dice = torch.Generator().manual_seed(rows)
+    x, weight = (torch.randint(0, 2, (count, 160), generator=dice) * 2.0 - 1.0 for count in (rows, 80))
+    x[0], weight[0] = 1.0, -1.0
+    found = linear(name, x.bfloat16(), weight.bfloat16(), KINDS[kind])
+    assert torch.allclose(found, x @ weight.T, rtol=0.0, atol=1e-3 if kind == "int8-channel" else 0.6)
+    assert found[0, 0] < -159
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", instruction_sets())
 def test_random_shapes(name: str, kind: str) -> None:
