@@ -18,15 +18,22 @@
 namespace chairlift::CHAIRLIFT_SET {
 
 constexpr int SPAN_TILES = SPAN / KEY_TILE, KEY_VECTORS = KEY_TILE / LANES;
-constexpr int REGISTER_ROWS = LANES == 16 ? 6 : 2, REGISTER_VECTORS = 4;
-constexpr int WIDE_ROWS = LANES == 16 ? 2 : 0, WIDE_VECTORS = 8;  // up to WIDE_ROWS rows: more registers per row
+constexpr int REGISTER_ROWS = LANES >= 8 ? 6 : 2, REGISTER_VECTORS = LANES == 8 ? 2 : 4;
+// Up to WIDE_ROWS rows: more registers per row.
+constexpr int WIDE_ROWS = LANES >= 8 ? 2 : 0, WIDE_VECTORS = LANES == 8 ? 4 : 8;
 constexpr float LOG2_E = 1.44269504f;
-constexpr int SCORE_TILES = REGISTER_VECTORS / KEY_VECTORS, PREFETCH_LINES = 4;
+constexpr int PREFETCH_LINES = 4;
+
+// Tiles of keys whose scores are computed at once, and the most of any number of rows.
+constexpr int score_tiles(int rows) {
+    return (LANES == 8 && rows <= WIDE_ROWS ? WIDE_VECTORS : REGISTER_VECTORS) / KEY_VECTORS;
+}
+constexpr int MAX_SCORE_TILES = score_tiles(1);
 
 // The rows of a tile.
 struct TileRows {
     int count;
-    const uint16_t* queries[MAX_TILE_ROWS];
+    const RowNumber* queries[MAX_TILE_ROWS];
     int last[MAX_TILE_ROWS];   // last visible key: the position of the row's token
     int first[MAX_TILE_ROWS];  // first visible key
     int first_key() const { return first[0]; }
@@ -34,7 +41,7 @@ struct TileRows {
 };
 
 // Finds the addresses of `count` tiles of keys or values of the tile's sequence and KV head, from tile `first` on. A
-// tile has 16 positions. The last address is repeated up to a multiple of SCORE_TILES.
+// tile has 16 positions. The last address is repeated up to a multiple of MAX_SCORE_TILES.
 static void find_cache_tiles(
     const AttentionCall& call, const AttentionTile& tile, const uint16_t* cache, int first, int count,
     const uint16_t** tiles) {
@@ -45,35 +52,39 @@ static void find_cache_tiles(
         tiles[i] = cache + *block * call.cache.block_elements() + (size_t)within * tile_elements;
         if (++within == per_block) within = 0, block++;
     }
-    // Scores are computed for SCORE_TILES tiles at once; those of a repeated tile are not read.
-    for (int more = count; more % SCORE_TILES; more++) tiles[more] = tiles[more - 1];
+    // Scores are computed for several tiles at once; those of a repeated tile are not read.
+    for (int more = count; more % MAX_SCORE_TILES; more++) tiles[more] = tiles[more - 1];
 }
 
-// Computes scores of ROWS rows and SCORE_TILES key tiles into [rows][SPAN], from column 0. With PREFETCHES, each
+// Computes scores of ROWS rows and score_tiles(ROWS) key tiles into [rows][SPAN], from column 0. With PREFETCHES, each
 // iteration prefetches one line of each tile in `ahead`.
 template <int ROWS, bool PREFETCHES>
 static void compute_scores(
-    const uint16_t* const* queries, const uint16_t* const* keys, const uint16_t* const* ahead, int dim, float* scores) {
-    constexpr int VECTORS = SCORE_TILES * KEY_VECTORS;
+    const RowNumber* const* queries, const uint16_t* const* keys, const uint16_t* const* ahead, int dim,
+    float* scores) {
+    constexpr int VECTORS = score_tiles(ROWS) * KEY_VECTORS;
     Floats sums[ROWS][VECTORS];
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) sums[r][v] = Floats{};
     for (int pair = 0; pair < dim / 2; pair++) {
-        Ints columns[VECTORS];
-#pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++)
-            columns[v] = load<Ints>(keys[v / KEY_VECTORS] + (pair * KEY_TILE + v % KEY_VECTORS * LANES) * 2);
         if constexpr (PREFETCHES) {
-#pragma GCC unroll 8
-            for (int t = 0; t < SCORE_TILES; t++) prefetch(ahead[t] + pair * KEY_TILE * 2);
+            for (int t = 0; t < score_tiles(ROWS); t++) prefetch(ahead[t] + pair * KEY_TILE * 2);
         }
+#pragma GCC unroll 2
+        for (int part = 0; part < Dot<Floats>::PARTS; part++) {
+            Dot<Floats>::Column columns[VECTORS];
 #pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++) {
-            Ints row = broadcast_word(queries[r] + 2 * pair);
+            for (int v = 0; v < VECTORS; v++)
+                columns[v] = Dot<Floats>::column(
+                    load<Ints>(keys[v / KEY_VECTORS] + (pair * KEY_TILE + v % KEY_VECTORS * LANES) * 2), part);
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) sums[r][v] = dot_pairs(sums[r][v], columns[v], row);
+            for (int r = 0; r < ROWS; r++) {
+                const auto row = Dot<Floats>::row(queries[r] + 2 * pair, part);
+#pragma GCC unroll 8
+                for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot<Floats>::add(sums[r][v], columns[v], row);
+            }
         }
     }
 #pragma GCC unroll 8
@@ -93,7 +104,7 @@ struct ValueTiles {
 // [ROWS][dim]. With each tile, the tile of the same index in `ahead` is prefetched, if there is one.
 template <int ROWS, int VECTORS>
 static void weighted_sum(
-    const uint16_t* weights, const ValueTiles& values, const uint16_t* const* ahead, int dim, int column, float* out) {
+    const RowNumber* weights, const ValueTiles& values, const uint16_t* const* ahead, int dim, int column, float* out) {
     Floats sums[ROWS][VECTORS];
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++)
@@ -108,14 +119,18 @@ static void weighted_sum(
             const Ints in_range = broadcast((slot < first ? 0 : 0xffff) | (slot + 1 < end ? (int32_t)0xffff0000 : 0));
             if (line)
                 for (int end = slot * dim + 2 * dim, at = slot * dim; at < end; at += LINE / 2) prefetch(line + at);
-            Ints columns[VECTORS];
+#pragma GCC unroll 2
+            for (int part = 0; part < Dot<Floats>::PARTS; part++) {
+                Dot<Floats>::Column columns[VECTORS];
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) columns[v] = load<Ints>(from + v * LANES * 2) & in_range;
+                for (int v = 0; v < VECTORS; v++)
+                    columns[v] = Dot<Floats>::column(load<Ints>(from + v * LANES * 2) & in_range, part);
 #pragma GCC unroll 8
-            for (int r = 0; r < ROWS; r++) {
-                Ints row = broadcast_word(weights + r * SPAN + slot);
+                for (int r = 0; r < ROWS; r++) {
+                    const auto row = Dot<Floats>::row(weights + r * SPAN + slot, part);
 #pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) sums[r][v] = dot_pairs(sums[r][v], columns[v], row);
+                    for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot<Floats>::add(sums[r][v], columns[v], row);
+                }
             }
         }
     }
@@ -127,7 +142,7 @@ static void weighted_sum(
 
 template <bool PREFETCHES>
 CHAIRLIFT_INLINE void dispatch_scores(
-    int rows, const uint16_t* const* queries, const uint16_t* const* keys, const uint16_t* const* ahead, int dim,
+    int rows, const RowNumber* const* queries, const uint16_t* const* keys, const uint16_t* const* ahead, int dim,
     float* to) {
     switch (rows) {
         case 1: return compute_scores<1, PREFETCHES>(queries, keys, ahead, dim, to);
@@ -141,7 +156,7 @@ CHAIRLIFT_INLINE void dispatch_scores(
 
 template <int VECTORS>
 CHAIRLIFT_INLINE void dispatch_weighted_sum(
-    int rows, const uint16_t* weights, const ValueTiles& values, const uint16_t* const* ahead, int dim, int column,
+    int rows, const RowNumber* weights, const ValueTiles& values, const uint16_t* const* ahead, int dim, int column,
     float* to) {
     constexpr int MAX_ROWS = VECTORS > REGISTER_VECTORS ? WIDE_ROWS : REGISTER_ROWS;
     switch (rows) {
@@ -174,14 +189,14 @@ static float mask_and_max(const AttentionCall& call, float* scores, int begin, i
 
 // Converts the scores of one row to weights 2**((score - max_score) * factor) in bfloat16. Returns the sum of the
 // weights before they are rounded.
-static float exp_weights_bf16(const float* scores, uint16_t* weights, int width, float factor, float max_score) {
+static float exp_weights_bf16(const float* scores, RowNumber* weights, int width, float factor, float max_score) {
     // Without a visible key every score is -inf, and -inf - -inf would be NaN.
     const float bound = max_score == -INFINITY ? 0.0f : max_score;
     Floats total = {};
     for (int i = 0; i < width; i += LANES) {
         const Floats weight = power_of_two((load<Floats>(scores + i) - bound) * factor);
         total += weight;
-        store_bf16(weights + i, weight);
+        store_row(weights + i, weight);
     }
     return reduce_sum(total);
 }
@@ -235,19 +250,20 @@ static void compute_span(
     const int width = span_tiles.num_tiles * KEY_TILE;
     const float factor = (call.softcap > 0 ? call.softcap : call.scale) * LOG2_E;
     alignas(64) float scores[MAX_TILE_ROWS * SPAN];
-    alignas(64) uint16_t weights[MAX_TILE_ROWS * SPAN];
+    alignas(64) RowNumber weights[MAX_TILE_ROWS * SPAN];
     ValueTiles values = {
         {}, span_tiles.num_tiles, span_tiles.first - begin,
         span_tiles.end - begin - (span_tiles.num_tiles - 1) * KEY_TILE};
     find_cache_tiles(call, tile, call.cache.values, span_tiles.first_tile, span_tiles.num_tiles, values.tiles);
     const int groups = (rows + REGISTER_ROWS - 1) / REGISTER_ROWS;
-    const bool hardware_prefetches = rows <= WIDE_ROWS, software_prefetches = groups == 1 && !hardware_prefetches;
-    for (int t = 0; t < span_tiles.num_tiles; t += SCORE_TILES)
+    const bool hardware_prefetches = LANES == 16 && rows <= WIDE_ROWS;
+    const bool software_prefetches = (groups == 1 || LANES == 8) && !hardware_prefetches;
+    for (int t = 0; t < span_tiles.num_tiles; t += score_tiles(rows / groups))
         for (int group = 0, r = 0, count; group < groups; group++, r += count) {
             count = rows / groups + (group < rows % groups);
             const uint16_t *const *keys = span_tiles.keys + t, *const *ahead = values.tiles + t;
             float* to = scores + r * SPAN + t * KEY_TILE;
-            if (software_prefetches)
+            if (software_prefetches && group == 0)
                 dispatch_scores<true>(count, tile_rows.queries + r, keys, ahead, dim, to);
             else
                 dispatch_scores<false>(count, tile_rows.queries + r, keys, ahead, dim, to);
@@ -270,7 +286,7 @@ static void compute_span(
                               : remaining >= REGISTER_VECTORS                   ? REGISTER_VECTORS
                                                                                 : 1;
             step_width = vectors * LANES;
-            const uint16_t* const* tiles = software_prefetches && column == 0 ? ahead : nullptr;
+            const uint16_t* const* tiles = software_prefetches && group == 0 && column == 0 ? ahead : nullptr;
             if (vectors == WIDE_VECTORS)
                 dispatch_weighted_sum<WIDE_VECTORS>(
                     count, weights + r * SPAN, values, tiles, dim, column, sums + r * dim);
@@ -283,14 +299,16 @@ static void compute_span(
     }
 }
 
-static TileRows make_tile_rows(const AttentionCall& call, const AttentionTile& tile) {
+// Finds the rows of a tile; without `memory` for widened queries, [MAX_TILE_ROWS][dim], not their queries.
+static TileRows make_tile_rows(const AttentionCall& call, const AttentionTile& tile, RowNumber* memory) {
     const int heads_per_kv = call.num_heads / call.cache.num_kv_heads, dim = call.cache.head_dim;
     const int begin = call.cu_seqlens_q[tile.sequence], end = call.cu_seqlens_q[tile.sequence + 1];
     TileRows tile_rows;
     tile_rows.count = tile.num_rows;
     for (int i = 0; i < tile.num_rows; i++) {
         const int token = begin + (tile.first_row + i) / heads_per_kv, head = (tile.first_row + i) % heads_per_kv;
-        tile_rows.queries[i] = call.queries + token * call.queries_stride + (tile.kv_head * heads_per_kv + head) * dim;
+        const uint16_t* query = call.queries + token * call.queries_stride + (tile.kv_head * heads_per_kv + head) * dim;
+        if (memory) tile_rows.queries[i] = row_numbers(query, dim, memory + i * dim);
         tile_rows.last[i] = call.seq_lens[tile.sequence] - (end - token);
         tile_rows.first[i] = call.window && tile_rows.last[i] >= call.window ? tile_rows.last[i] - call.window + 1 : 0;
     }
@@ -325,7 +343,8 @@ static void write_row(const AttentionCall& call, const AttentionTile& tile, int 
 // Computes one tile. A tile with all spans of its row block writes the output, any other its partial results.
 static void attention(const AttentionCall& call, const AttentionTile& tile, const AttentionTile* next_tile) {
     const int dim = call.cache.head_dim;
-    const TileRows tile_rows = make_tile_rows(call, tile);
+    alignas(64) RowNumber memory[WIDENS_ROWS ? MAX_TILE_ROWS * MAX_HEAD_DIM : MAX_HEAD_DIM];
+    const TileRows tile_rows = make_tile_rows(call, tile, memory);
     SpanTiles span_tiles =
         find_span_tiles(call, tile, tile_rows.first_key(), tile_rows.last_key(), tile.first_span), next;
     alignas(64) float sums[MAX_TILE_ROWS * MAX_HEAD_DIM], combined[MAX_TILE_ROWS * MAX_HEAD_DIM];
@@ -338,7 +357,7 @@ static void attention(const AttentionCall& call, const AttentionTile& tile, cons
         if (i + 1 < tile.num_spans)
             next = find_span_tiles(call, tile, tile_rows.first_key(), tile_rows.last_key(), tile.first_span + i + 1);
         else if (next_tile) {
-            const TileRows next_rows = make_tile_rows(call, *next_tile);
+            const TileRows next_rows = make_tile_rows(call, *next_tile, nullptr);
             next =
                 find_span_tiles(call, *next_tile, next_rows.first_key(), next_rows.last_key(), next_tile->first_span);
         }

@@ -18,6 +18,25 @@ struct Dot;
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
 
+// A bfloat16 of a row that is multiplied by many vectors, widened.
+using RowNumber = float;
+constexpr bool WIDENS_ROWS = true;
+
+// Returns `count` numbers of a row; `memory` is for those that are widened.
+CHAIRLIFT_INLINE const RowNumber* row_numbers(const uint16_t* row, int count, RowNumber* memory) {
+    int i = 0;
+    for (; i + LANES <= count; i += LANES) store(memory + i, bf16_to_f32(row + i));
+    for (; i < count; i++) memory[i] = bf16_to_f32(row[i]);
+    return memory;
+}
+
+// Rounds to bfloat16.
+CHAIRLIFT_INLINE void store_row(RowNumber* to, Floats values) {
+    uint16_t halves[LANES];
+    store_bf16(halves, values);
+    store(to, bf16_to_f32(halves));
+}
+
 // The lower numbers of all lanes are widened and multiplied, then the upper ones.
 template <>
 struct Dot<Floats> {
@@ -27,7 +46,7 @@ struct Dot<Floats> {
         return as_floats(part ? words & broadcast((int32_t)0xffff0000) : words << 16);
     }
     static CHAIRLIFT_INLINE Floats row(const uint8_t* word, int part) { return column(broadcast_word(word), part); }
-    static CHAIRLIFT_INLINE Floats row(const float* pair, int part) {
+    static CHAIRLIFT_INLINE Floats row(const RowNumber* pair, int part) {
         return (Floats)_mm256_broadcast_ss(pair + part);  // compilers would move it through a scalar register
     }
     static CHAIRLIFT_INLINE Floats add(Floats sum, Floats column, Floats row) { return fma(column, row, sum); }
@@ -56,6 +75,11 @@ struct Dot<Ints> {
 };
 
 #else
+
+using RowNumber = uint16_t;
+constexpr bool WIDENS_ROWS = false;
+CHAIRLIFT_INLINE const RowNumber* row_numbers(const uint16_t* row, int, RowNumber*) { return row; }
+CHAIRLIFT_INLINE void store_row(RowNumber* to, Floats values) { store_bf16(to, values); }
 
 // Keeps a vector in a register. Without it, compilers load the vector again for each use.
 CHAIRLIFT_INLINE void keep_in_register([[maybe_unused]] Ints& vector) {
@@ -91,7 +115,8 @@ struct Dot<Floats> {
     static constexpr int PARTS = 1;
     using Column = Ints;
     static CHAIRLIFT_INLINE Ints column(Ints words, int) { return words; }
-    static CHAIRLIFT_INLINE Ints row(const uint8_t* word, int) { return broadcast_word(word); }
+    template <typename Row>
+    static CHAIRLIFT_INLINE Ints row(const Row* word, int) { return broadcast_word(word); }
     static CHAIRLIFT_INLINE Floats add(Floats sum, Ints column, Ints row) { return dot_pairs(sum, column, row); }
 };
 

@@ -38,7 +38,7 @@ constexpr int slice_vectors(int rows, int vectors) {
 }
 
 // Whether the bfloat16 rows of a tile are widened once for all slices, range by range.
-constexpr bool widens(int rows) { return LANES == 8 && rows > 2; }
+constexpr bool widens(int rows) { return WIDENS_ROWS && rows > 2; }
 
 constexpr int LINE = 64;
 // Steps of a panel that stay in the L1 cache while RANGE_TILES tiles of rows are multiplied by them.
@@ -92,7 +92,7 @@ struct StepRange {
 template <WeightKind KIND, int ROWS, int VECTORS, int LINES>
 CHAIRLIFT_INLINE void multiply(
     Floats (&sums)[ROWS][VECTORS], const LinearCall& call, int first, int panel, int column, const StepRange& range,
-    [[maybe_unused]] const float* wide_rows, const uint8_t* ahead) {
+    [[maybe_unused]] const RowNumber* wide_rows, const uint8_t* ahead) {
     const Weight& weight = *call.weight;
     const uint8_t* rows = call.rows.data + first * call.rows.stride + range.begin * 4;
     const uint8_t* data = weight.data + panel * weight.panel_bytes() + range.begin * STEP_BYTES + column * 4;
@@ -255,19 +255,6 @@ static void write_output(
     }
 }
 
-// Widens the bfloat16 of a range of some rows, into [ROWS][2 * range_steps()].
-template <int ROWS>
-CHAIRLIFT_INLINE void widen_rows(const Activations& rows, int first, const StepRange& range, float* to) {
-    constexpr int STRIDE = 2 * range_steps<BFLOAT16>();
-    const int width = 2 * (range.end - range.begin);
-    for (int r = 0; r < ROWS; r++, to += STRIDE) {
-        const auto* from = (const uint16_t*)(rows.data + (first + r) * rows.stride) + 2 * range.begin;
-        int i = 0;
-        for (; i + LANES <= width; i += LANES) store(to + i, bf16_to_f32(from + i));
-        for (; i < width; i++) to[i] = bf16_to_f32(from[i]);
-    }
-}
-
 template <WeightKind KIND, int ROWS, int VECTORS, int LINES>
 __attribute__((noinline)) static void multiply_tile(
     const LinearCall& call, int first, int panel, int column, const StepRange& range, const uint8_t* ahead,
@@ -276,8 +263,12 @@ __attribute__((noinline)) static void multiply_tile(
     constexpr bool IS_WIDENED = KIND == BFLOAT16 && widens(ROWS);
     const bool is_last = range.end == call.weight->steps;
     alignas(64) float local_sums[ROWS * PANEL];
-    alignas(64) float wide_rows[IS_WIDENED ? ROWS * 2 * range_steps<KIND>() : 1];
-    if constexpr (IS_WIDENED) widen_rows<ROWS>(call.rows, first, range, wide_rows);
+    constexpr int WIDE_STRIDE = 2 * range_steps<BFLOAT16>();
+    alignas(64) RowNumber wide_rows[IS_WIDENED ? ROWS * WIDE_STRIDE : 1];
+    for (int r = 0; IS_WIDENED && r < ROWS; r++) {
+        const uint8_t* row = call.rows.data + (first + r) * call.rows.stride + range.begin * 4;
+        row_numbers((const uint16_t*)row, 2 * (range.end - range.begin), wide_rows + r * WIDE_STRIDE);
+    }
     for (int begin = 0; begin < VECTORS * LANES; begin += SLICE * LANES) {
         Floats sums[ROWS][SLICE];
         const StepRange slice_range = {range.begin, range.end, range.carried_sums + begin};
