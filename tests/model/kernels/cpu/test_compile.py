@@ -13,6 +13,7 @@ import pytest
 from chairlift.model.kernels.cpu import compile as compiling
 from chairlift.model.kernels.cpu.compile import (
     CompileFailed,
+    compilable_sets,
     compile_library,
     compile_unless_current,
     find_compiler,
@@ -57,7 +58,7 @@ def test_other_processors_get_the_portable_kernels(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert list(instruction_set_flags()) == ["portable"]
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    assert list(instruction_set_flags()) == ["avx512_bf16", "avx512", "avx2", "portable"]
+    assert list(instruction_set_flags()) == ["avx512_bf16", "avx512", "avx2_vnni", "avx2", "portable"]
 
 
 def test_a_library_is_stale_once_a_source_is_newer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -82,6 +83,7 @@ def test_a_library_without_a_set_that_is_asked_for_is_stale(monkeypatch: pytest.
 
 @pytest.mark.parametrize(("features", "sets"), [
     ("fpu sse2", "portable"), ("fma avx2 avx512f", "avx2 portable"), ("avx2", "portable"),
+    ("fma avx2 avx_vnni", "avx2_vnni avx2 portable"),
     ("fma avx2 avx512f avx512bw avx512vl avx512dq", "avx512 avx2 portable"),
     ("fma avx2 avx512f avx512bw avx512vl avx512dq avx512_vnni avx512_bf16", "avx512_bf16 avx512 avx2 portable"),
 ])  # fmt: skip
@@ -102,7 +104,7 @@ def test_a_server_s_build_compiles_the_sets_of_the_processor(monkeypatch: pytest
     for mode in ("processor", ""):
         monkeypatch.setenv("CHAIRLIFT_BUILD_KERNELS", mode)
         assert main(["--unless-current", str(tmp_path / "library.so")]) == 0
-    assert calls == [("portable",), ("avx512_bf16", "avx512", "avx2", "portable")]
+    assert calls == [("portable",), ("avx512_bf16", "avx512", "avx2_vnni", "avx2", "portable")]
 
 
 @pytest.mark.full
@@ -145,3 +147,22 @@ def test_a_library_in_a_new_folder_that_cannot_be_locked_is_compiled(
 def test_the_build_hook_uses_names_that_exist() -> None:
     names = re.findall(r"\bmodule\.(\w+)", (ROOT / "hatch_build.py").read_text(encoding="utf-8"))
     assert "CompileFailed" in names and [name for name in names if not hasattr(compiling, name)] == []
+
+
+def test_a_compiler_that_does_not_know_an_instruction_set_compiles_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiler = tmp_path / "g++-10"
+    compiler.write_text('#!/bin/sh\ncase "$*" in *avxvnni*) exit 1;; esac\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    others = ("avx512_bf16", "avx512", "avx2", "portable")
+    assert compilable_sets(tuple(instruction_set_flags())) == others
+    calls: list[Sequence[str]] = []
+    monkeypatch.setattr(compiling, "compile_library", lambda library, sets: calls.append(sets))
+    library = tmp_path / "library.so"
+    assert compile_unless_current(library) and calls == [others]
+    library.write_bytes(b"\0compiled sets: avx512_bf16 avx512 avx2 portable\0")
+    os.utime(library, (time.time() + 100, time.time() + 100))
+    assert not compile_unless_current(library)

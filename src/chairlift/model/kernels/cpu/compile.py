@@ -27,6 +27,7 @@ AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
 INSTRUCTION_SETS: Mapping[str, tuple[str, ...]] = {
     "avx512_bf16": (*AVX512, "-mavx512vnni", "-mavx512bf16"),
     "avx512": AVX512,
+    "avx2_vnni": ("-mavx2", "-mfma", "-mavxvnni"),
     "avx2": ("-mavx2", "-mfma"),
     "portable": (),
 }
@@ -50,11 +51,12 @@ def compile_library(target: Path, extra: Sequence[str] = (), sets: Sequence[str]
     """Compile all sources into the library `target`.
 
     The compiler is $CXX, else g++, c++ or clang++. `extra` are more flags, such as a sanitizer's. `sets` are the
-    instruction sets, all of this processor architecture if there are none. Raises CompileFailed.
+    instruction sets; if there are none, all of this processor architecture that the compiler knows. Raises
+    CompileFailed.
     """
     compiler = find_compiler()
     set_flags = instruction_set_flags()
-    sets = sets or tuple(set_flags)
+    sets = sets or compilable_sets(tuple(set_flags))
     sets_flag = f'-DCHAIRLIFT_SETS="{" ".join(sets)}"'
     jobs: list[tuple[str, str, tuple[str, ...]]] = [(name, name, (sets_flag,)) for name in COMMON_SOURCES]
     for name in sets:
@@ -91,8 +93,22 @@ def compile_unless_current(library: Path, mode: str = "") -> bool:
     with _locked(library.parent):
         if library.exists() and is_current(library, sets):
             return False
+        sets = compilable_sets(sets)
+        if library.exists() and is_current(library, sets):
+            return False
         compile_library(library, sets=sets)
         return True
+
+
+def compilable_sets(sets: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the instruction sets that the compiler knows: GCC 10 has no AVX-VNNI. Raises CompileFailed."""
+    compiler, set_flags = find_compiler(), instruction_set_flags()
+
+    def is_known(name: str) -> bool:
+        command = [*compiler, *set_flags[name], "-x", "c++", "-fsyntax-only", os.devnull]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    return tuple(name for name in sets if name == "portable" or is_known(name))
 
 
 @contextlib.contextmanager

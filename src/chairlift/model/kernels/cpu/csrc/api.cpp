@@ -1,6 +1,9 @@
 // C interface for Python (library.py). A function that fails returns null or a number below 0. None throws.
 #include <cstring>
 #include <new>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "operations.h"
 #include "pack.h"
@@ -13,6 +16,17 @@ using namespace chairlift;
 
 namespace {
 
+#if defined(__x86_64__)
+// Older compilers have no name for it.
+bool has_avx_vnni() {
+#if defined(CHAIRLIFT_EMULATES_AVX_VNNI)
+    return true;
+#endif
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax >> 4 & 1);
+}
+#endif
+
 const Kernels* kernels_of(const char* name) {
     const auto get = [](const Kernels* (*kernels)()) { return kernels ? kernels() : nullptr; };
     if (!strcmp(name, "portable")) return get(kernels_portable);
@@ -22,6 +36,7 @@ const Kernels* kernels_of(const char* name) {
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+    if (avx2 && has_avx_vnni() && !strcmp(name, "avx2_vnni")) return get(kernels_avx2_vnni);
     if (avx2 && !strcmp(name, "avx2")) return get(kernels_avx2);
     if (avx512 && !strcmp(name, "avx512")) return get(kernels_avx512);
     if (bf16 && !strcmp(name, "avx512_bf16")) return get(kernels_avx512_bf16);

@@ -12,6 +12,37 @@ namespace chairlift::CHAIRLIFT_SET {
 template <typename Row>
 constexpr int STEP_ELEMENTS = sizeof(Row) == 1 ? 4 : 2;
 
+// Keeps a vector in a register. Without it, compilers load the vector again for each use.
+CHAIRLIFT_INLINE void keep_in_register([[maybe_unused]] Ints& vector) {
+#if defined(__AVX512F__)
+    asm("" : "+v"(vector));
+#endif
+}
+
+// Returns, per lane, sum + the four products of unsigned bytes of `left` and signed bytes of `right`.
+CHAIRLIFT_INLINE Ints dot_quads(Ints sum, Ints left, Ints right) {
+#if defined(__AVX512VNNI__)
+    return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)left, (__m512i)right);
+#elif defined(__AVX512BW__)
+    // Even and odd bytes apart, in 16 bits: maddubs would saturate the sum of two products.
+    const __m512i even = _mm512_set1_epi32(0x00ff00ff);
+    __m512i left_even = _mm512_and_si512((__m512i)left, even), left_odd = _mm512_srli_epi16((__m512i)left, 8);
+    __m512i right_even = _mm512_srai_epi16(_mm512_slli_epi16((__m512i)right, 8), 8);
+    __m512i right_odd = _mm512_srai_epi16((__m512i)right, 8);
+    __m512i products = _mm512_add_epi32(_mm512_madd_epi16(left_even, right_even), _mm512_madd_epi16(left_odd, right_odd));
+    return (Ints)_mm512_add_epi32((__m512i)sum, products);
+#elif defined(__AVXVNNI__)
+    return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)left, (__m256i)right);
+#else
+    for (int byte = 0; byte < 4; byte++) {
+        Ints unsigned_byte = (left >> (8 * byte)) & 0xff;
+        Ints signed_byte = (right << (24 - 8 * byte)) >> 24;
+        sum += unsigned_byte * signed_byte;
+    }
+    return sum;
+#endif
+}
+
 // The products of bfloat16 pairs if Sum is Floats, of int8 quads if it is Ints.
 template <typename Sum>
 struct Dot;
@@ -52,6 +83,30 @@ struct Dot<Floats> {
     static CHAIRLIFT_INLINE Floats add(Floats sum, Floats column, Floats row) { return fma(column, row, sum); }
 };
 
+#else
+
+using RowNumber = uint16_t;
+constexpr bool WIDENS_ROWS = false;
+CHAIRLIFT_INLINE const RowNumber* row_numbers(const uint16_t* row, int, RowNumber*) { return row; }
+CHAIRLIFT_INLINE void store_row(RowNumber* to, Floats values) { store_bf16(to, values); }
+
+template <>
+struct Dot<Floats> {
+    static constexpr int PARTS = 1;
+    using Column = Ints;
+    static CHAIRLIFT_INLINE Ints column(Ints words, int) { return words; }
+    template <typename Row>
+    static CHAIRLIFT_INLINE Ints row(const Row* word, int) { return broadcast_word(word); }
+    static CHAIRLIFT_INLINE Floats add(Floats sum, Ints column, Ints row) { return dot_pairs(sum, column, row); }
+};
+
+#endif
+
+// CHAIRLIFT_EMULATES_AVX_VNNI: a test of the kernels for AVX-VNNI on a processor without it.
+#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(__AVXVNNI__) && !defined(CHAIRLIFT_EMULATES_AVX_VNNI)
+
+constexpr bool MOVES_SIGNS = true;
+
 // The magnitude of a weight is the unsigned byte of a product, and its sign moves to the row's byte. A sum of two
 // products is at most 2 * 128 * 127 and fits 16 bits.
 template <>
@@ -76,49 +131,7 @@ struct Dot<Ints> {
 
 #else
 
-using RowNumber = uint16_t;
-constexpr bool WIDENS_ROWS = false;
-CHAIRLIFT_INLINE const RowNumber* row_numbers(const uint16_t* row, int, RowNumber*) { return row; }
-CHAIRLIFT_INLINE void store_row(RowNumber* to, Floats values) { store_bf16(to, values); }
-
-// Keeps a vector in a register. Without it, compilers load the vector again for each use.
-CHAIRLIFT_INLINE void keep_in_register([[maybe_unused]] Ints& vector) {
-#if defined(__AVX512F__)
-    asm("" : "+v"(vector));
-#endif
-}
-
-// Returns, per lane, sum + the four products of unsigned bytes of `left` and signed bytes of `right`.
-CHAIRLIFT_INLINE Ints dot_quads(Ints sum, Ints left, Ints right) {
-#if defined(__AVX512VNNI__)
-    return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)left, (__m512i)right);
-#elif defined(__AVX512BW__)
-    // Even and odd bytes apart, in 16 bits: maddubs would saturate the sum of two products.
-    const __m512i even = _mm512_set1_epi32(0x00ff00ff);
-    __m512i left_even = _mm512_and_si512((__m512i)left, even), left_odd = _mm512_srli_epi16((__m512i)left, 8);
-    __m512i right_even = _mm512_srai_epi16(_mm512_slli_epi16((__m512i)right, 8), 8);
-    __m512i right_odd = _mm512_srai_epi16((__m512i)right, 8);
-    __m512i products = _mm512_add_epi32(_mm512_madd_epi16(left_even, right_even), _mm512_madd_epi16(left_odd, right_odd));
-    return (Ints)_mm512_add_epi32((__m512i)sum, products);
-#else
-    for (int byte = 0; byte < 4; byte++) {
-        Ints unsigned_byte = (left >> (8 * byte)) & 0xff;
-        Ints signed_byte = (right << (24 - 8 * byte)) >> 24;
-        sum += unsigned_byte * signed_byte;
-    }
-    return sum;
-#endif
-}
-
-template <>
-struct Dot<Floats> {
-    static constexpr int PARTS = 1;
-    using Column = Ints;
-    static CHAIRLIFT_INLINE Ints column(Ints words, int) { return words; }
-    template <typename Row>
-    static CHAIRLIFT_INLINE Ints row(const Row* word, int) { return broadcast_word(word); }
-    static CHAIRLIFT_INLINE Floats add(Floats sum, Ints column, Ints row) { return dot_pairs(sum, column, row); }
-};
+constexpr bool MOVES_SIGNS = false;
 
 template <>
 struct Dot<Ints> {

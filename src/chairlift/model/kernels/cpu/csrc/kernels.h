@@ -202,6 +202,7 @@ struct Kernels {
 #define CHAIRLIFT_WEAK __attribute__((weak))
 CHAIRLIFT_WEAK const Kernels* kernels_portable();
 CHAIRLIFT_WEAK const Kernels* kernels_avx2();
+CHAIRLIFT_WEAK const Kernels* kernels_avx2_vnni();
 CHAIRLIFT_WEAK const Kernels* kernels_avx512();
 CHAIRLIFT_WEAK const Kernels* kernels_avx512_bf16();
 

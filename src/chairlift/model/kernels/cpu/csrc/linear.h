@@ -26,7 +26,7 @@ constexpr int HALF_VECTORS = HALF_PANEL / LANES;
 template <WeightKind KIND>
 constexpr int max_tile_rows() {
     if (LANES == 16) return KIND == INT8_GROUP ? 3 : 6;
-    if (LANES == 8) return KIND == BFLOAT16 ? 6 : 4;
+    if (LANES == 8) return KIND != BFLOAT16 && MOVES_SIGNS ? 4 : 6;
     return 1;
 }
 

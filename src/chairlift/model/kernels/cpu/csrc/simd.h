@@ -3,6 +3,7 @@
 //     set            lanes   bfloat16 pairs            int8 quads (dot.h)
 //     avx512_bf16    16      vdpbf16ps                 vpdpbusd
 //     avx512         16      widened, two FMA          widened, multiply and add
+//     avx2_vnni      8       widened, two FMA          vpdpbusd
 //     avx2           8       widened, two FMA          magnitudes by signed rows
 //     portable       4       widened                   widened
 //
