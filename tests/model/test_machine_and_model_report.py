@@ -170,6 +170,7 @@ def test_the_report_names_the_native_kernels_or_why_there_are_none(monkeypatch: 
     need_native()
     found = inspect_machine()["kernels"]
     assert found["chosen"] in found["sets"] and found["threads"] >= 1 and found["missing"] is None
+    assert [each["quantization"] for each in found["products"]] == ["none", "int8-channel", "int8"]
     monkeypatch.setattr(library, "LIBRARY", "not-compiled.so")
     library.load.cache_clear()
     try:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ import torch
 
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.model.architectures.model_building import parameter_shapes
+from chairlift.model.backends.trial_product import trial_products
 from chairlift.model.batch.kv_cache_shape import KVCacheShape, check_num_blocks
 from chairlift.model.config.attention_backend_names import installed_backends
 from chairlift.model.config.decoder_config import DecoderConfig
@@ -78,10 +79,11 @@ def _kernels() -> dict[str, Any]:
             "sets": list(instruction_sets()),
             "chosen": selected_instruction_set(),
             "threads": len(chosen_cpus(None)),
+            "products": [asdict(each) for each in trial_products(selected_instruction_set())],
         }
         return kernels | {"missing": None}
     except ConfigError as error:
-        return {"sets": [], "chosen": None, "threads": None, "missing": error.message}
+        return {"sets": [], "chosen": None, "threads": None, "products": [], "missing": error.message}
 
 
 @dataclass(slots=True)

@@ -277,9 +277,20 @@ def _machine_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     rows.append(("attention backends", ", ".join(report["attention_backends"] or ["unknown"])))
     kernels = report["kernels"] or {}
     rows.append(("native kernels", _format_kernels(kernels)))
+    rows += [
+        ("trial products" if not index else "", _format_product(each))
+        for index, each in enumerate(kernels.get("products") or [])
+    ]
     rows.append(("compiler", report["compiler"]["version"] if report["compiler"] else "none found"))
     rows += [(name, value) for name, value in report["environment"].items()]
     return rows
+
+
+def _format_product(product: dict[str, Any]) -> str:
+    """Return the speed of a trial product by one thread; 64 rows, so that reading the weight costs little."""
+    kind = "bfloat16" if product["quantization"] == "none" else product["quantization"]
+    share = f"{product['rate'] / product['peak']:.0%}" if product["peak"] else "an unknown share"
+    return f"{kind}: {product['rate'] / 1e9:.0f} GMAC/s a thread, {share} of what its instructions can do"
 
 
 def _format_cuda(cuda: dict[str, Any], driver: str | None) -> str:

@@ -52,6 +52,7 @@ _SIGNATURES = {
     "run_plan": (_int, _pointer, POINTER(Plan), _int, POINTER(LMHeadCall)),
     "buffer": (_pointer, _pointer, _int, POINTER(c_size_t)),
     "lm_head": (_int, _pointer, _pointer, c_size_t, _int, POINTER(LMHeadCall)),
+    "peak_rate": (c_double, c_char_p, _int),
     "sample": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _pointer, _pointer),
     "top_k": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _int, _pointer, _pointer),
     "logsumexp": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _pointer),

@@ -250,6 +250,12 @@ static int with_kernels(const char* instruction_set, Function function) {
     }
 }
 
+// Returns the multiply-adds per second of one thread without memory accesses; 0 for an unknown set.
+API double chairlift_peak_rate(const char* instruction_set, int kind) {
+    const Kernels* kernels = kernels_of(instruction_set);
+    return kernels ? kernels->peak_rate((WeightKind)kind) : 0.0;
+}
+
 API int chairlift_sample(
     void* pool, const char* instruction_set, const float* logits, int rows, int vocabulary, size_t stride,
     const TruncationParams* params, int64_t* tokens) {

@@ -196,6 +196,8 @@ struct Kernels {
     void (*combine)(const AttentionCall&, const AttentionTile&, int spans);
     void (*block_max)(const float* logits, int count, float* block_max);
     void (*exp_weights)(const float* logits, int count, double max_logit, double temperature, double* weights);
+    // Returns the multiply-adds per second of one thread without memory accesses.
+    double (*peak_rate)(WeightKind kind);
 };
 
 // Weak, hence null where the library was compiled without the instruction set.

@@ -1,0 +1,65 @@
+// peak_rate: how many multiply-adds per second the products of this instruction set make without memory accesses.
+#pragma once
+
+#include <ctime>
+
+#include "dot.h"
+#include "kernels.h"
+
+namespace chairlift::CHAIRLIFT_SET {
+
+CHAIRLIFT_INLINE double thread_seconds() {
+    timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec + time.tv_nsec * 1e-9;
+}
+
+// Keeps a compiler from computing once what does not change.
+template <typename Vector>
+CHAIRLIFT_INLINE void change(Vector& vector) {
+    if constexpr (requires { vector.magnitudes; }) {
+        change(vector.values), change(vector.magnitudes);
+    } else {
+#if defined(__x86_64__)
+        asm volatile("" : "+v"(vector));
+#else
+        asm volatile("" : "+w"(vector));
+#endif
+    }
+}
+
+// The best of three loops over the steps of a tile without a panel and rows in memory.
+template <typename Sum>
+static double peak_rate_of() {
+    constexpr int ROWS = LANES == 4 ? 2 : __is_same(Sum, Ints) && MOVES_SIGNS ? 4 : 6, VECTORS = LANES == 16 ? 4 : 2;
+    constexpr int STEPS = 50'000, PARTS = Dot<Sum>::PARTS;
+    const uint8_t word[8] = {};
+    double best = 0;
+    for (int repeat = 0; repeat < 3; repeat++) {
+        Sum sums[ROWS][VECTORS] = {};
+        typename Dot<Sum>::Column columns[VECTORS];
+        for (int v = 0; v < VECTORS; v++) columns[v] = Dot<Sum>::column(Ints{}, 0);
+        auto row = Dot<Sum>::row(word, 0);
+        const double began = thread_seconds();
+        for (int step = 0; step < STEPS; step++) {
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) change(columns[v]);
+#pragma GCC unroll 8
+            for (int r = 0; r < ROWS; r++) {
+                change(row);
+#pragma GCC unroll 8
+                for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot<Sum>::add(sums[r][v], columns[v], row);
+            }
+        }
+        const double seconds = thread_seconds() - began;
+        for (int r = 0; r < ROWS; r++)
+            for (int v = 0; v < VECTORS; v++) change(sums[r][v]);  // they are needed
+        const double products = (double)STEPS * ROWS * VECTORS * LANES * (__is_same(Sum, Floats) ? 2 : 4) / PARTS;
+        best = products / seconds > best ? products / seconds : best;
+    }
+    return best;
+}
+
+static double peak_rate(WeightKind kind) { return kind == BFLOAT16 ? peak_rate_of<Floats>() : peak_rate_of<Ints>(); }
+
+}  // namespace chairlift::CHAIRLIFT_SET
