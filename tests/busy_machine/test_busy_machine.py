@@ -1,6 +1,7 @@
 """busy_machine: a server is measured alone and beside busy processes, and its engine is stopped at the end."""
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -70,17 +71,19 @@ def test_the_report_has_the_ratio_and_a_failure_or_a_restart_is_the_exit_code(
     assert code == 1 and result["restarts"] == 2
 
 
-def test_busy_processes_run_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("own_sessions", [False, True])
+def test_busy_processes_run_until_the_end(own_sessions: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
 
-    def start(*arguments: Any) -> "subprocess.Popen[bytes]":
-        started.append(popen(*arguments))
+    def start(*arguments: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        started.append(popen(*arguments, **options))
         return started[-1]
 
     monkeypatch.setattr(tool.subprocess, "Popen", start)
-    with tool.busy_processes(2):
+    with tool.busy_processes(2, own_sessions=own_sessions):
         assert [process.poll() for process in started] == [None, None]
+        assert [os.getsid(process.pid) == process.pid for process in started] == [own_sessions] * 2
     assert all(has_ended(process.pid) for process in started)
 
 

@@ -1,36 +1,19 @@
 """A real server beside busy processes: its engine gets their priority, and gives the same tokens."""
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from busy_machine.__main__ import busy_processes
 from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.model.kernels.cpu.kernel_cpus import chosen_cpus
 from support_process import TIMEOUT_SECONDS, wait_until
 from support_server import COMPLETIONS, Server, real_server
 
 TOKENS = 200
-
-
-@contextmanager
-def busy_processes() -> Iterator[None]:
-    """Run four processes for each processor, each in a session of its own: some kernels share time among sessions."""
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        for _ in range(4 * len(usable_cpus())):
-            processes.append(subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True))
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def lowest_priority(pid: int) -> int:
@@ -57,7 +40,7 @@ def test_an_engine_that_others_delay_gets_their_priority() -> None:
     with real_server("--num-blocks", "256", "--log-level", "info", CHAIRLIFT_CPU_THREADS=threads) as server:
         wait_until(lambda: lowest_priority(server.engine_pid) == min(19, own + 5))
         expected = answer(server)
-        with busy_processes():
+        with busy_processes(4 * len(usable_cpus()), own_sessions=True):
 
             def has_changed() -> bool:
                 assert answer(server) == expected

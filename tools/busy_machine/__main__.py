@@ -102,12 +102,17 @@ def run_bench(url: str, requests: Sequence[Mapping[str, int]], folder: Path, loa
 
 
 @contextlib.contextmanager
-def busy_processes(count: int) -> Iterator[None]:
-    """Run processes that use all the time that they get."""
+def busy_processes(count: int, *, own_sessions: bool = False) -> Iterator[None]:
+    """Run processes that use all the time that they get.
+
+    With `own_sessions`, each has a session of its own: some kernels share time among sessions.
+    """
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(count):
-            processes.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            processes.append(
+                subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=own_sessions)
+            )
         yield
     finally:
         for process in processes:

@@ -1,8 +1,7 @@
 """CalmPeriod: when to try again what other programs made impossible; each trial that fails doubles the wait."""
 
-DELAYED, CALM = 0.5, 0.2
-"""Shares of its time for which a thread waits for a processor: with more it is delayed, with less than CALM it is not.
-"""
+CALM = 0.2
+"""Share of its time for which a thread waits for a processor, below which nothing delays it."""
 
 
 class CalmPeriod:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from chairlift.core.host.calm_period import CALM, DELAYED, CalmPeriod
+from chairlift.core.host.calm_period import CALM, CalmPeriod
 from chairlift.core.host.process_activity import RunQueueDelay, ThreadTimes, parent_cpu_seconds
 
 log = logging.getLogger(__name__)
@@ -20,6 +20,9 @@ NICENESS = 5
 
 CHECK_SECONDS = 2.0
 """Seconds between two measurements: a client that uses a processor for a moment decides nothing."""
+
+DELAYED = 0.5
+"""Share of its time for which the engine waits for a processor, above which other programs delay it."""
 
 MEASURED_SECONDS = 0.1
 """Least seconds in which the engine computed, or was ready to: with fewer a check says nothing."""

@@ -8,12 +8,12 @@ import torch
 
 from chairlift.model.backends.native_linear_and_norm import NativeLinear
 from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu.kernel_cpus import ANYWHERE
 from chairlift.model.kernels.cpu.packing import KINDS, Packer
 from chairlift.model.kernels.cpu.threads import ThreadPool
 
 ROWS, INPUTS, OUTPUTS = 64, 1024, 1024
 REPEATS = 10
-ANYWHERE = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,8 @@ class PagePrefaulter:
         large = [each for each in views.values() if each.untyped_storage().nbytes() >= HUGE_PAGE]
         self._storages = [each.untyped_storage() for each in large]
         self._entry_bytes = [each.stride(0) * each.element_size() for each in large]
+        self._smallest_entry, self._largest_entry = min(self._entry_bytes, default=0), max(self._entry_bytes, default=0)
+        self._longest = max((each.nbytes() for each in self._storages), default=0)
         self._changed = threading.Condition()
         self._num_used = 0
         self._num_chunks = 0  # of all tensors, in the order of their use; populated, or about to be
@@ -96,8 +98,7 @@ class PagePrefaulter:
         self._idle_since = math.inf
         with self._changed:
             # Earlier steps have written the entries that they used.
-            written = self._num_used * min(self._entry_bytes, default=0) // CHUNK_BYTES * len(self._storages)
-            self._num_chunks = max(self._num_chunks, written)
+            self._num_chunks = max(self._num_chunks, self._num_whole_chunks(self._num_used))
             self._num_used = max(self._num_used, num_entries)
             chunk = self._claim_chunk()
             self._populate_more()
@@ -116,8 +117,7 @@ class PagePrefaulter:
         released = 0
         with self._changed:
             self._num_used = min(self._num_used, num_kept)
-            kept_bytes = num_kept * min(self._entry_bytes, default=0)
-            self._num_chunks = min(self._num_chunks, kept_bytes // CHUNK_BYTES * len(self._storages))
+            self._num_chunks = min(self._num_chunks, self._num_whole_chunks(num_kept))
             for storage, size in zip(self._storages, self._entry_bytes, strict=True):
                 begin = -(-(storage.data_ptr() + num_kept * size) // HUGE_PAGE) * HUGE_PAGE
                 length = (storage.data_ptr() + storage.nbytes()) // HUGE_PAGE * HUGE_PAGE - begin
@@ -151,11 +151,14 @@ class PagePrefaulter:
                 thread.start()
                 self._thread = thread
 
+    def _num_whole_chunks(self, num_entries: int) -> int:
+        """Return how many chunks of all tensors lie within the first entries of each."""
+        return num_entries * self._smallest_entry // CHUNK_BYTES * len(self._storages)
+
     def _is_chunk_wanted(self) -> bool:
         """Return whether there is another chunk to populate; the caller holds the lock."""
-        used = max((self._num_used * size for size in self._entry_bytes), default=0)
-        longest = max((storage.nbytes() for storage in self._storages), default=0)
-        of_each = min(-(-used // CHUNK_BYTES) + CHUNKS_AHEAD, -(-longest // CHUNK_BYTES))
+        used = self._num_used * self._largest_entry
+        of_each = min(-(-used // CHUNK_BYTES) + CHUNKS_AHEAD, -(-self._longest // CHUNK_BYTES))
         return not self._is_stopped and self._num_chunks < of_each * len(self._storages)
 
     def _claim_chunk(self) -> int | None:

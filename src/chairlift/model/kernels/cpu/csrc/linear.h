@@ -41,9 +41,9 @@ constexpr int slice_vectors(int rows, int vectors) {
 constexpr bool widens(int rows) { return WIDENS_ROWS && rows > 2; }
 
 constexpr int LINE = 64;
-// Steps of a panel that stay in the L1 cache while RANGE_TILES tiles of rows are multiplied by them.
 constexpr int RANGE_TILES = 32;
 
+// Steps of a panel that stay in the L1 cache while RANGE_TILES tiles of rows are multiplied by them.
 template <WeightKind KIND>
 constexpr int range_steps() {
     return KIND == INT8_GROUP ? 16 * GROUP / 4 : 64;

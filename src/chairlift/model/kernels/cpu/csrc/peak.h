@@ -3,8 +3,8 @@
 
 #include <ctime>
 
-#include "dot.h"
 #include "kernels.h"
+#include "linear.h"
 
 namespace chairlift::CHAIRLIFT_SET {
 
@@ -28,10 +28,10 @@ CHAIRLIFT_INLINE void change(Vector& vector) {
     }
 }
 
-// The best of three loops over the steps of a tile without a panel and rows in memory.
-template <typename Sum>
+// The best of three loops over the steps of the largest tile without a panel and rows in memory.
+template <WeightKind KIND, typename Sum>
 static double peak_rate_of() {
-    constexpr int ROWS = LANES == 4 ? 2 : __is_same(Sum, Ints) && MOVES_SIGNS ? 4 : 6, VECTORS = LANES == 16 ? 4 : 2;
+    constexpr int ROWS = max_tile_rows<KIND>(), VECTORS = slice_vectors(ROWS, TILE_VECTORS);
     constexpr int STEPS = 50'000, PARTS = Dot<Sum>::PARTS;
     const uint8_t word[8] = {};
     double best = 0;
@@ -60,6 +60,13 @@ static double peak_rate_of() {
     return best;
 }
 
-static double peak_rate(WeightKind kind) { return kind == BFLOAT16 ? peak_rate_of<Floats>() : peak_rate_of<Ints>(); }
+static double peak_rate(WeightKind kind) {
+    switch (kind) {
+        case BFLOAT16: return peak_rate_of<BFLOAT16, Floats>();
+        case INT8_CHANNEL: return peak_rate_of<INT8_CHANNEL, Ints>();
+        case INT8_GROUP: return peak_rate_of<INT8_GROUP, Ints>();
+    }
+    return 0.0;
+}
 
 }  // namespace chairlift::CHAIRLIFT_SET
