@@ -62,7 +62,7 @@ def make(name: str) -> AttentionBackend:
 
 def widest(backend: str) -> torch.dtype:
     """Return the widest dtype of a backend."""
-    narrow = {"native": torch.bfloat16, "triton": torch.float32, "flashinfer": torch.bfloat16, "fa3": torch.bfloat16}
+    narrow = {"native": torch.float32, "triton": torch.float32, "flashinfer": torch.bfloat16, "fa3": torch.bfloat16}
     return narrow.get(backend, torch.float64)
 
 

@@ -11,7 +11,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import compile as compiling
 from chairlift.model.kernels.cpu import instruction_sets as sets
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.packing import Packer
+from chairlift.model.kernels.cpu.packing import DTYPES, Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 
 
@@ -74,21 +74,31 @@ class Operations:
         return tensor.data_ptr()
 
 
+def row_dtype(kind: int) -> torch.dtype:
+    """Return the dtype of the rows that tests multiply by weights of a kind."""
+    return torch.float32 if kind in (library.FLOAT32, library.FLOAT16) else torch.bfloat16
+
+
 def linear(
     instruction_set: str, x: Tensor, weight: Tensor, kind: int, *, bias: Tensor | None = None,
     mode: int = library.STORE, activation: str = "silu", initial: Tensor | None = None, threads: int = 2,
 ) -> Tensor:  # fmt: skip
-    """Multiply x [T, I] by a weight [O, I] with the kernels. With mode GATED, the weight is gates, then ups."""
+    """Multiply x [T, I] by a weight [O, I] with the kernels. With mode GATED, the weight is gates, then ups.
+
+    Rows, and the result of GATED, are float32 for weights of float32 and float16, else bfloat16.
+    """
     on = Operations(instruction_set, threads)
+    dtype = row_dtype(kind)
+    buffer_kind = library.F32 if dtype == torch.float32 else library.BF16
     gated = mode == library.GATED
     parts = list(weight.chunk(2)) if gated else [weight]
-    packed, _ = Packer(on.pool, kind).pack([part.bfloat16() for part in parts], gated=gated)
+    packed, _ = Packer(on.pool, kind, dtype).pack(parts, gated=gated)
     on.tensors.append(packed)
     width = len(weight) // 2 if gated else len(weight)
-    source = on.buffer(library.BF16, x.shape[1])
-    target = on.buffer(library.BF16 if gated else library.F32, width)
+    source = on.buffer(buffer_kind, x.shape[1])
+    target = on.buffer(buffer_kind if gated else library.F32, width)
     inputs = source
-    if kind != library.BFLOAT16:
+    if kind not in DTYPES:
         inputs = on.buffer(library.QUANTIZED, packed.struct.steps * 4, kind)
         on.native.add_quantize(on.handle, source, inputs)
     padded_bias = None
@@ -101,8 +111,8 @@ def linear(
         on.handle, inputs, ctypes.byref(packed.struct), padded_bias, mode, library.ACTIVATIONS[activation], None, target
     )
     assert on.native.reserve(on.handle, len(x)) == 0
-    on.rows(source, len(x), torch.bfloat16)[:, : x.shape[1]] = x.bfloat16()
-    out = on.rows(target, len(x), torch.bfloat16 if gated else torch.float32)
+    on.rows(source, len(x), dtype)[:, : x.shape[1]] = x.to(dtype)
+    out = on.rows(target, len(x), dtype if gated else torch.float32)
     if initial is not None:
         out[:, :width] = initial
     on.run(len(x))

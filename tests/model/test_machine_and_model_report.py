@@ -12,6 +12,7 @@ from chairlift.model import machine_and_model_report as model_report
 from chairlift.model.config import device_option
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu.packing import KINDS
 from chairlift.model.machine_and_model_report import UNLIMITED, ModelReport, inspect_machine, inspect_model
 from chairlift.model.runner.free_memory import FreeMemory
 from chairlift.model.runner.torch_runner import TorchRunner
@@ -170,7 +171,7 @@ def test_the_report_names_the_native_kernels_or_why_there_are_none(monkeypatch: 
     need_native()
     found = inspect_machine()["kernels"]
     assert found["chosen"] in found["sets"] and found["threads"] >= 1 and found["missing"] is None
-    assert [each["quantization"] for each in found["products"]] == ["none", "int8-channel", "int8"]
+    assert [each["kind"] for each in found["products"]] == list(KINDS)
     monkeypatch.setattr(library, "LIBRARY", "not-compiled.so")
     library.load.cache_clear()
     try:

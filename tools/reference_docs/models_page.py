@@ -29,7 +29,7 @@ BRIDGED_INTRO = """## By transformers' modules
 
 `pip install 'chairlift[transformers]'`. The modules of transformers compute the layers, over the paged KV cache of this
 engine: continuous batching, chunked prefill, prefix caching, preemption and sampling are those of native models. On
-CPUs in bfloat16 their linear layers, norms, attention and lm_head use the native kernels.
+CPUs in bfloat16, float16 and float32 their linear layers, norms, attention and lm_head use the native kernels.
 
 Every model is compared with transformers' own attention on a few tokens when it is loaded, and refused if it differs.
 An architecture that is not in these tables may run, too. Those in the tables generate the tokens of transformers'

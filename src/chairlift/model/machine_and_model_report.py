@@ -17,7 +17,7 @@ from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.device_option import check_kv_cache_device, check_quantization_device, pick_device
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.model_config import ModelConfig
-from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.config.runner_config import RunnerConfig, compute_dtype
 from chairlift.model.config.runner_option_checks import check_options, refuse_float8
 from chairlift.model.config.select_model_config import NATIVE, TRANSFORMERS, read_config
 from chairlift.model.config.transformers_config import TransformersConfig
@@ -174,6 +174,7 @@ def _size_memory(report: ModelReport, options: RunnerConfig, config: ModelConfig
     report.attempt(lambda: check_quantization_device(options.quantization, device))
     report.attempt(lambda: check_kv_cache_device(options.kv_cache_dtype, device))
     report.facts |= {"device": str(device), "max_model_len": max_model_len, "model_limit": config.max_context}
+    config = replace(config, dtype=compute_dtype(options, config.dtype, on_cpu=device.type == "cpu"))
     free = report.attempt(lambda: free_memory(device))
     if free is not None:
         ranks, shares_memory = options.tensor_parallel_size, device.type != "cuda"

@@ -109,7 +109,7 @@ def test_a_device_that_the_machine_lacks_is_one_sentence_before_it_listens(devic
 
 
 def test_an_engine_that_does_not_start_is_reported_once() -> None:
-    code, output = run_command("serve", "chairlift:random", "--port", "0", "--kernels", "native")
+    code, output = run_command("serve", "chairlift:random", "--port", "0", "--kernels", "native", "--dtype", "float64")
     assert code == 2 and output.count("the native kernels cannot run this model") == 1 and "Traceback" not in output
 
 

@@ -34,7 +34,7 @@ from support_native import need_native
 from support_shares import each_value, for_each
 
 EVERY = (*BACKENDS, *LIBRARY_BACKENDS, "native")
-"""The last one is the native kernels' backend. It is bfloat16 only, and only the native decoder uses its KV cache."""
+"""The last one is the native kernels' backend, in float32 and bfloat16; only they read its KV cache."""
 
 FEW = {"triton", *LIBRARY_BACKENDS}
 """Backends with a share of the cases in `make test`: Triton's interpreter is slow, the stand-ins are simple."""

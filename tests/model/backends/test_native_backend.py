@@ -25,7 +25,7 @@ FIT = replace(tiny_config(), dtype="bfloat16")
 @for_each(
     ("config", "device", "block_size", "reason"),
     [
-        (replace(FIT, dtype="float32"), CPU, 16, "bfloat16, not in float32"),
+        (replace(FIT, dtype="float64"), CPU, 16, "bfloat16 and float32, not in float64"),
         (FIT, torch.device("meta"), 16, "not on meta"),
         (FIT, CPU, 8, "block_size must be a multiple of 16, not 8"),
         (replace(FIT, head_dim=24), CPU, 16, "head_dim .* not 24"),
@@ -48,6 +48,7 @@ def test_what_fits_runs_and_says_how() -> None:
     assert model_backend.instruction_set in report["kernels"] and "threads: 2" in report["kernels"]
     assert report["quantization"].startswith("int8, largest error 0.") and "model.layers." in report["quantization"]
     assert "quantization" not in dict(NativeBackend().report())
+    assert dict(NativeBackend(dtype="float16").report())["kernels"].endswith("weights: float16")
 
 
 def test_it_keeps_those_processors_busy_that_its_threads_stay_on_or_all_where_there_are_too_few() -> None:
@@ -57,7 +58,9 @@ def test_it_keeps_those_processors_busy_that_its_threads_stay_on_or_all_where_th
     assert set(NativeBackend(threads=len(usable) + 1).cpus) == usable
 
 
-@pytest.mark.parametrize(("dtype", "kind"), [("bfloat16", NativeSamplingOps), ("float32", TorchSamplingOps)])
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [("bfloat16", NativeSamplingOps), ("float32", NativeSamplingOps), ("float64", TorchSamplingOps)]
+)
 def test_tokens_and_scores_are_drawn_by_who_runs_the_model(dtype: str, kind: type) -> None:
     need_native()
     runner = TorchRunner(RunnerConfig(model="", dtype=dtype, device="cpu", num_blocks=16, max_running_requests=2))
@@ -70,7 +73,7 @@ def test_tokens_and_scores_are_drawn_by_who_runs_the_model(dtype: str, kind: typ
         runner.stop()
 
 
-@pytest.mark.parametrize(("dtype", "threads"), [("bfloat16", 1), ("float32", 3)])
+@pytest.mark.parametrize(("dtype", "threads"), [("bfloat16", 1), ("float16", 1), ("float64", 3)])
 def test_torch_has_one_thread_beside_the_kernels_and_elsewhere_what_it_had(dtype: str, threads: int) -> None:
     """Torch's threads spin after an operation, on the processors of the kernels' pool."""
     need_native()

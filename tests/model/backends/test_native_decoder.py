@@ -14,6 +14,7 @@ from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
+from chairlift.model.device.dtypes import torch_dtype
 from chairlift.model.kernels.cpu.instruction_sets import INSTRUCTION_SET_VARIABLE
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.sampling.lm_head_output import LogitsRequest, compute_lm_head_output
@@ -51,14 +52,14 @@ def model_of(config: DecoderConfig, dtype: str, model_backend: ModelBackend | No
     chosen = None if model_backend is None else lambda _: model_backend
     made, _ = random_model(
         config, seed=3, dtype=dtype, device=CPU, max_model_len=512, scale=0.1, choose_backend=chosen,
-        change=lambda _, tensor: tensor.bfloat16().float(),
+        change=lambda _, tensor: tensor.half().bfloat16().float(),
     )  # fmt: skip
     return made
 
 
-def native(config: DecoderConfig, quantization: str = "none", threads: int = 2) -> CausalLM:
+def native(config: DecoderConfig, quantization: str = "none", threads: int = 2, dtype: str = "bfloat16") -> CausalLM:
     need_native()
-    return model_of(config, "bfloat16", NativeBackend(quantization, threads))
+    return model_of(config, dtype, NativeBackend(quantization, threads, dtype=dtype))
 
 
 def logits_of(model: CausalLM, steps: Steps, dtype: torch.dtype, native_cache: bool) -> list[Tensor]:
@@ -107,27 +108,59 @@ def test_the_error_is_no_larger_than_that_of_torch(name: str, kind: str, monkeyp
     assert (found - exact).norm() <= 0.05 * exact.norm()
 
 
+@pytest.mark.share(3)
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("name", instruction_sets())
+def test_float32_is_as_exact_as_torch_and_float16_weights_are_those_of_float32(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(INSTRUCTION_SET_VARIABLE, name)
+    config = config_of(kind)
+    exact, plain = (
+        torch.cat(logits_of(model_of(config, dtype), STEPS, torch_dtype(dtype), False)).double()
+        for dtype in ("float64", "float32")
+    )
+    found = torch.cat(logits_of(native(config, dtype="float32"), STEPS, torch.float32, True))
+    assert (found - exact).norm() <= max(2 * (plain - exact).norm(), 1e-6 * exact.norm())
+    halves = torch.cat(logits_of(native(config, dtype="float16"), STEPS, torch.float32, True))
+    assert torch.equal(halves, found)
+
+
 @pytest.mark.share(6)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("quantization", ["int8", "int8-channel"])
 @pytest.mark.parametrize("kind", SHAPES)
-def test_int8_is_near(kind: str, quantization: str) -> None:
+def test_int8_is_near(kind: str, quantization: str, dtype: str) -> None:
     config = config_of(kind)
     exact = torch.cat(logits_of(model_of(config, "float32"), STEPS, torch.float32, False))
-    found = torch.cat(logits_of(native(config, quantization), STEPS, torch.bfloat16, True))
+    found = torch.cat(logits_of(native(config, quantization, dtype=dtype), STEPS, torch_dtype(dtype), True))
     assert (found - exact).norm() <= 0.12 * exact.norm()
 
 
 @pytest.mark.share(1)
-@pytest.mark.parametrize("quantization", ["none", "int8", "int8-channel"])
+@pytest.mark.parametrize("name", instruction_sets())
+@pytest.mark.parametrize(
+    ("quantization", "dtype"),
+    [
+        ("none", "bfloat16"),
+        ("int8", "bfloat16"),
+        ("int8-channel", "bfloat16"),
+        ("none", "float32"),
+        ("int8", "float32"),
+    ],
+)
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
-def test_a_token_has_the_same_bits_in_every_batch_and_chunking(kind: str, quantization: str) -> None:
-    config = config_of(kind)
-    whole = logits_of(native(config, quantization), [rows((300, 300, 1))], torch.bfloat16, True)[0]
-    model = native(config, quantization, threads=1)
+def test_a_token_has_the_same_bits_in_every_batch_and_chunking(
+    kind: str, quantization: str, dtype: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(INSTRUCTION_SET_VARIABLE, name)
+    config, of = config_of(kind), torch_dtype(dtype)
+    whole = logits_of(native(config, quantization, dtype=dtype), [rows((300, 300, 1))], of, True)[0]
+    model = native(config, quantization, threads=1, dtype=dtype)
     chunks = [(7, 7), (1, 8), (120, 128), (1, 129), (150, 279), (1, 280), (20, 300)]
-    alone = torch.cat(logits_of(model, [rows((new, end, 1)) for new, end in chunks], torch.bfloat16, True))
+    alone = torch.cat(logits_of(model, [rows((new, end, 1)) for new, end in chunks], of, True))
     assert torch.equal(alone, whole)
-    model = native(config, quantization, threads=3)
+    model = native(config, quantization, threads=3, dtype=dtype)
     mixed: Steps = []
     for new, end in chunks:
         others = rows((1, 30, 25), (1, 200, 30))
@@ -135,9 +168,7 @@ def test_a_token_has_the_same_bits_in_every_batch_and_chunking(kind: str, quanti
             sorted([*others, *rows((new, end, 1)), *rows((33, 33, 50))], key=lambda row: row.num_new_tokens != 1)
         )
     found = []
-    for step, (step_rows, (new, end)) in enumerate(
-        zip(logits_of(model, mixed, torch.bfloat16, True), chunks, strict=True)
-    ):
+    for step, (step_rows, (new, end)) in enumerate(zip(logits_of(model, mixed, of, True), chunks, strict=True)):
         begin = sum(row.num_new_tokens for row in mixed[step][: mixed[step].index(*rows((new, end, 1)))])
         found.append(step_rows[begin : begin + new])
     assert torch.equal(torch.cat(found), whole)

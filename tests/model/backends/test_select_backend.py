@@ -22,6 +22,9 @@ FIT = replace(tiny_config(), dtype="bfloat16")
 def test_native_kernels_run_what_they_can() -> None:
     need_native()
     assert isinstance(select_backend(RunnerConfig(), FIT, CPU), NativeBackend)
+    for dtype, computed in (("bfloat16", "bfloat16"), ("float16", "float32"), ("float32", "float32")):
+        chosen = select_backend(RunnerConfig(), replace(FIT, dtype=dtype), CPU)
+        assert isinstance(chosen, NativeBackend) and chosen.compute_dtype(dtype) == computed
     chosen = select_backend(RunnerConfig(kernels="native", quantization="int8", cpu_threads=1), FIT, CPU)
     assert isinstance(chosen, NativeBackend) and (chosen.quantization, chosen.threads) == ("int8", 1)
 
@@ -41,8 +44,8 @@ def test_torch_runs_the_rest(config: RunnerConfig) -> None:
 
 
 def test_torch_says_why_it_was_chosen() -> None:
-    chosen = select_backend(RunnerConfig(), replace(FIT, dtype="float32"), CPU)
-    assert "bfloat16, not in float32" in dict(chosen.report())["kernels"]
+    chosen = select_backend(RunnerConfig(), replace(FIT, dtype="float64"), CPU)
+    assert "bfloat16 and float32, not in float64" in dict(chosen.report())["kernels"]
     chosen = select_backend(RunnerConfig(kv_cache_dtype="fp8"), FIT, CPU)
     assert dict(chosen.report())["kernels"] == "torch (kv_cache_dtype is fp8)"
 
@@ -62,8 +65,8 @@ def test_weights_of_8_bit_floats_are_torchs_and_in_its_report() -> None:
 
 @pytest.mark.parametrize("asked", [{"kernels": "native"}, {"quantization": "int8"}])
 def test_what_was_asked_for_and_cannot_be_is_an_error(asked: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="not in float32"):
-        select_backend(RunnerConfig(**asked), replace(FIT, dtype="float32"), CPU)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="not in float64"):
+        select_backend(RunnerConfig(**asked), replace(FIT, dtype="float64"), CPU)  # type: ignore[arg-type]
 
 
 def test_without_a_library_torch_runs_everything(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ def test_a_cache_that_the_native_kernels_lack_says_what_to_do() -> None:
         check_options(RunnerConfig(kv_cache_dtype="fp8", quantization="int8"))
     assert caught.value.message == (
         "kv_cache_dtype 'fp8' is not for the native kernels, which quantization 'int8' selects and whose cache is "
-        "bfloat16; set kv_cache_dtype to auto, or leave quantization out"
+        "bfloat16 or float32; set kv_cache_dtype to auto, or leave quantization out"
     )
     check_options(RunnerConfig(kv_cache_dtype="fp8", kernels="torch", attention_backend="triton"))
 

@@ -11,6 +11,7 @@ from chairlift.model.runner.model_loading import load
 from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from support_models import save_tiny
+from support_native import need_native
 from support_runner import GREEDY, PROMPT, alone
 
 
@@ -44,6 +45,19 @@ def test_the_model_id_follows_the_weights(tmp_path: Path) -> None:
     file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     assert name() != first
     assert name(model="", seed=1) != name(model="", seed=2)
+
+
+@pytest.mark.parametrize("model_impl", ["native", "transformers"])
+def test_float16_weights_are_computed_with_in_float32(model_impl: str, tmp_path: Path) -> None:
+    need_native()
+    save_tiny("llama", tmp_path)
+    options = {"model": str(tmp_path), "device": "cpu", "model_impl": model_impl, "dtype": "float16"}
+    native, plain = load(RunnerConfig(**options)), load(RunnerConfig(**options, kernels="torch"))
+    assert (native.config.dtype, plain.config.dtype) == ("float32", "float16")
+    assert "weights: float16" in dict(native.report)["kernels"] and native.model_id == plain.model_id
+    assert native.model_id != load(RunnerConfig(**options | {"dtype": "float32"})).model_id
+    prompt = list(b"One chair passes the platform.")
+    assert alone(native, prompt, GREEDY, 12).outputs == alone(plain, prompt, GREEDY, 12).outputs
 
 
 @pytest.mark.parametrize("model_impl", ["native", "transformers"])

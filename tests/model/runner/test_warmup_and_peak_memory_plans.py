@@ -103,7 +103,9 @@ def test_a_warm_up_computes_every_size_of_a_packed_model_and_changes_no_token(
 ) -> None:
     if not onednn_linear.usable(torch.float32, torch.device("cpu")):
         pytest.skip("no oneDNN products here")
-    config = RunnerConfig(dtype="float32", device="cpu", num_blocks=100, max_batch_tokens=300, max_running_requests=40)
+    config = RunnerConfig(
+        dtype="float32", device="cpu", kernels="torch", num_blocks=100, max_batch_tokens=300, max_running_requests=40
+    )
     product, computed = onednn_linear._product, set()
 
     def watched(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

@@ -24,6 +24,7 @@ from chairlift.model.transformers import model_loading_and_layer_measurement as 
 from chairlift.model.transformers.model_loading_and_layer_measurement import load_folder, load_module, measure_layers
 from support_bridged_models import BRIDGED, WINDOW, bridged_model, greedy, save_bridged
 from support_models import LONGROPE, save_tiny, tiny_hf_model
+from support_native import need_native
 
 CPU = torch.device("cpu")
 PROMPTS = [[(7 * i + 3 * j) % 300 + 3 for i in range(length)] for j, length in enumerate((1, 5, 17, 33, 50))]
@@ -169,7 +170,12 @@ def test_the_device_of_the_model_is_the_current_one_while_it_is_checked(monkeypa
 
     checked, check = [], bridge.check_against_eager
     monkeypatch.setattr(torch.cuda, "device_of", device_of)
-    monkeypatch.setattr(bridge, "check_against_eager", lambda *more: (checked.append(list(current)), check(*more)))
+
+    def checks(*arguments: Any, **options: Any) -> None:
+        checked.append(list(current))
+        check(*arguments, **options)
+
+    monkeypatch.setattr(bridge, "check_against_eager", checks)
     load_module(tiny_hf_model("llama", 0, torch.float32), RunnerConfig())
     assert checked == [[CPU]] and not current
 
@@ -278,8 +284,8 @@ def test_layers_without_causal_attention_are_refused() -> None:
 
 
 def test_native_kernels_that_are_required_and_do_not_fit_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="bfloat16, not on cpu"):
-        loaded(save_bridged("olmo2", tmp_path), dtype="float32", kernels="native")
+    with pytest.raises(ConfigError, match="bfloat16 and float32, not on cpu"):
+        loaded(save_bridged("olmo2", tmp_path), dtype="float64", kernels="native")
 
 
 @pytest.mark.full
@@ -290,14 +296,31 @@ def test_native_kernels_that_are_required_and_do_not_fit_are_an_error(tmp_path: 
 def test_native_kernels_compute_nearly_the_same_logits(kind: str, quantization: str, tmp_path: Path) -> None:
     folder, probabilities = save_bridged(kind, tmp_path), []
     params = SamplingParams(temperature=0, max_tokens=1, logprobs=20)
-    for options in ({"dtype": "float32"}, {"dtype": "bfloat16", "kernels": "native", "quantization": quantization}):
-        with LLM(folder, num_blocks=200, **options) as llm:
+    for kernels, dtype, rounding in (("torch", "float32", "none"), ("native", "bfloat16", quantization)):
+        with LLM(folder, num_blocks=200, dtype=dtype, kernels=kernels, quantization=rounding) as llm:
             made = llm.generate(PROMPTS[2:4], params, use_tqdm=False)
-            assert ("native" in llm.startup_report["kernels"]) == ("kernels" in options)
+            assert ("native" in llm.startup_report["kernels"]) == (kernels == "native")
         probabilities.append([output.outputs[0].logprobs[0] for output in made])
     for exact, found in zip(*probabilities, strict=True):
         best = max(exact, key=lambda token: exact[token].logprob)
         assert best in found and abs(found[best].logprob - exact[best].logprob) < 1.0
+
+
+@pytest.mark.share(3)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("kind", ["gpt2", "opt", "gemma2", "phi3", "falcon", "mixtral"])
+def test_native_kernels_are_as_exact_in_float32_as_torch(kind: str, dtype: str, tmp_path: Path) -> None:
+    need_native()
+    bridged_model(kind, 0, torch.float32).to(getattr(torch, dtype)).save_pretrained(tmp_path)
+    params, found = SamplingParams(temperature=0, max_tokens=4, logprobs=20, ignore_eos=True), []
+    for options in ({"dtype": "float64"}, {"dtype": "float32", "kernels": "torch"}, {}):
+        with LLM(tmp_path, num_blocks=200, **options) as llm:
+            made = llm.generate(PROMPTS[2:4], params, use_tqdm=False)
+            assert ("native" in llm.startup_report["kernels"]) == (options == {})
+        logprobs = [each.logprob for output in made for each in output.outputs[0].token_logprobs]
+        found.append(torch.tensor(logprobs, dtype=torch.float64))
+    exact, plain, native = found
+    assert (native - exact).abs().max() <= 3 * (plain - exact).abs().max() + 1e-5
 
 
 @pytest.mark.full

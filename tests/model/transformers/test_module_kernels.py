@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from chairlift.core.errors import ConfigError
 from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.device.dtypes import torch_dtype
 from chairlift.model.layers import onednn_linear
 from chairlift.model.layers.fused_ops import FusedOps
 from chairlift.model.transformers.module_kernels import (
@@ -32,38 +33,41 @@ def model(dtype: torch.dtype, bias: bool = False) -> nn.Sequential:
 @pytest.mark.parametrize(
     ("options", "dtype", "kind"),
     [
-        ({}, torch.bfloat16, NativeModuleKernels),
-        ({"quantization": "int8"}, torch.bfloat16, NativeModuleKernels),
-        ({"kernels": "torch"}, torch.float64, ModuleKernels),
-        ({"attention_backend": "torch"}, torch.float64, ModuleKernels),
-        ({"kv_cache_dtype": "fp8"}, torch.float64, ModuleKernels),
-        ({}, torch.float64, ModuleKernels),
+        ({}, "bfloat16", NativeModuleKernels),
+        ({}, "float32", NativeModuleKernels),
+        ({}, "float16", NativeModuleKernels),
+        ({"quantization": "int8"}, "bfloat16", NativeModuleKernels),
+        ({"quantization": "int8"}, "float32", NativeModuleKernels),
+        ({"kernels": "torch"}, "float64", ModuleKernels),
+        ({"attention_backend": "torch"}, "float64", ModuleKernels),
+        ({"kv_cache_dtype": "fp8"}, "float64", ModuleKernels),
+        ({}, "float64", ModuleKernels),
     ],
 )
 def test_the_fastest_kernels_of_the_options_are_chosen(
-    options: dict[str, Any], dtype: torch.dtype, kind: type[ModuleKernels]
+    options: dict[str, Any], dtype: str, kind: type[ModuleKernels]
 ) -> None:
     need_native()
     assert type(choose_kernels(RunnerConfig(**options), dtype, CPU)) is kind
 
 
 def test_a_cache_of_8_bit_floats_is_not_for_the_native_kernels() -> None:
-    kernels = choose_kernels(RunnerConfig(kv_cache_dtype="fp8"), torch.bfloat16, CPU)
+    kernels = choose_kernels(RunnerConfig(kv_cache_dtype="fp8"), "bfloat16", CPU)
     assert not isinstance(kernels, NativeModuleKernels) and kernels.attention(16, 16) is None
 
 
 @pytest.mark.skipif(not onednn_linear.usable(torch.float32, CPU), reason="torch has no oneDNN products here")
 def test_float32_on_a_cpu_is_packed_for_onednn() -> None:
-    kernels = choose_kernels(RunnerConfig(), torch.float32, CPU)
+    kernels = choose_kernels(RunnerConfig(kernels="torch"), "float32", CPU)
     assert type(kernels) is PackedModuleKernels and not kernels.is_plain and kernels.padded_size(5) == 8
 
 
 @pytest.mark.parametrize("options", [{"kernels": "native"}, {"quantization": "int8"}])
-@pytest.mark.parametrize(("dtype", "device"), [(torch.float32, "cpu"), (torch.bfloat16, "meta")])
+@pytest.mark.parametrize(("dtype", "device"), [("float64", "cpu"), ("bfloat16", "meta")])
 def test_native_kernels_that_are_required_and_do_not_fit_are_an_error(
-    options: dict[str, Any], dtype: torch.dtype, device: str
+    options: dict[str, Any], dtype: str, device: str
 ) -> None:
-    with pytest.raises(ConfigError, match="native kernels run on the CPU in bfloat16, not on"):
+    with pytest.raises(ConfigError, match="native kernels run on the CPU in bfloat16 and float32, not on"):
         choose_kernels(RunnerConfig(**options), dtype, torch.device(device))
 
 
@@ -90,16 +94,19 @@ def test_packed_layers_compute_the_same(dtype: torch.dtype) -> None:
     assert torch.allclose(modules(x).double(), expected.double(), atol=0.05 if dtype == torch.bfloat16 else 1e-4)
 
 
-def native() -> NativeModuleKernels:
+def native(dtype: str = "bfloat16") -> NativeModuleKernels:
     need_native()
-    return NativeModuleKernels(NativeBackend(threads=1))
+    return NativeModuleKernels(NativeBackend(threads=1, dtype=dtype))
 
 
-def test_native_layers_compute_the_same_and_are_reported() -> None:
-    kernels, modules, x = native(), model(torch.bfloat16, bias=True), torch.randn(2, 3, 32).bfloat16()
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.05), ("float32", 1e-5), ("float16", 1e-5)])
+def test_native_layers_compute_the_same_and_are_reported(dtype: str, tolerance: float) -> None:
+    kernels = native(dtype)
+    wide = torch_dtype(kernels.compute_dtype(dtype))
+    modules, x = model(torch_dtype(dtype), bias=True).to(wide), torch.randn(2, 3, 32).to(wide)
     expected = modules(x)
     kernels.replace_in(modules, nothing)
-    assert torch.allclose(modules(x).double(), expected.double(), atol=0.05)
+    assert modules(x).dtype == wide and torch.allclose(modules(x).double(), expected.double(), atol=tolerance)
     assert dict(kernels.report())["replaced modules"] == "2 linear layers, 1 norms, 0 MLPs, 0 activations"
     assert kernels.cpus and kernels.chunk_tokens and kernels.torch_threads == 1
 

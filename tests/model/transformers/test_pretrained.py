@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from chairlift.core.errors import ModelError, UnsupportedArchitecture
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.transformers_config import parse_transformers_config
-from chairlift.model.transformers.pretrained import load_pretrained, make_without_weights
+from chairlift.model.transformers.pretrained import load_pretrained, make_without_weights, weights_dtype
 from support_bridged_models import bridged_model, save_bridged
 from support_models import save_tiny
 
@@ -35,7 +36,8 @@ def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
 
 def loaded(folder: Path, dtype: str = "float32") -> Any:
     shape = parse_transformers_config(json.loads((folder / "config.json").read_text()))
-    return load_pretrained(folder, shape, RunnerConfig(model=str(folder), dtype=dtype), torch.device("cpu"))
+    shape = replace(shape, dtype=weights_dtype(folder, shape, dtype))
+    return load_pretrained(folder, shape, RunnerConfig(model=str(folder)), torch.device("cpu"))
 
 
 def without_weights(folder: Path) -> Any:

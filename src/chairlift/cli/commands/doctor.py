@@ -176,7 +176,7 @@ def _warn_about_machine(doctor: DoctorReport) -> None:
         )  # fmt: skip
     if missing := (report["kernels"] or {}).get("missing"):
         doctor.add_problem(
-            WARNING, f"models in bfloat16 run at half of their speed on the CPU, or less: {missing}",
+            WARNING, f"models run at half of their speed on the CPU, or less: {missing}",
             "install g++ (Debian: apt install g++), then run python -m chairlift.model.kernels.cpu.compile",
         )  # fmt: skip
     if (available := memory.get("available")) is not None and available < LOW_MEMORY:
@@ -288,9 +288,8 @@ def _machine_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _format_product(product: dict[str, Any]) -> str:
     """Return the speed of a trial product by one thread; 64 rows, so that reading the weight costs little."""
-    kind = "bfloat16" if product["quantization"] == "none" else product["quantization"]
     share = f"{product['rate'] / product['peak']:.0%}" if product["peak"] else "an unknown share"
-    return f"{kind}: {product['rate'] / 1e9:.0f} GMAC/s a thread, {share} of what its instructions can do"
+    return f"{product['kind']}: {product['rate'] / 1e9:.0f} GMAC/s a thread, {share} of what its instructions can do"
 
 
 def _format_cuda(cuda: dict[str, Any], driver: str | None) -> str:

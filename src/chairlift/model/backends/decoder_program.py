@@ -5,10 +5,10 @@
                 ┌─────────────────────────────────────────────────────────────────────────────────────────┘
             [x] ┴→ norm → [n] → gated linear → [m] → linear ─(+)→ [x] → next layer, or norm → [h]
 
-x and p are float32. q, the cache and h are bfloat16. n, a and m are the inputs of linear operations: bfloat16, or with
-int8 weights float32, which is quantised before each product. A norm that quantises does so row by row and keeps only
-its current row of n. For a layer with a norm after attention or MLP, the linear operation writes [y], and the norm adds
-its result to [x].
+x and p are float32. q, the cache and h are of the decoder's dtype, bfloat16 or float32. n, a and m are the inputs of
+linear operations: the same, or with int8 weights float32, which is quantised before each product. A norm that quantises
+does so row by row and keeps only its current row of n. For a layer with a norm after attention or MLP, the linear
+operation writes [y], and the norm adds its result to [x].
 """
 
 import ctypes
@@ -26,11 +26,11 @@ from torch import Tensor
 from chairlift.core.errors import TokenOutOfRange
 from chairlift.engine.step_plan import StepPlan
 from chairlift.model.attention.base import PagedKV
-from chairlift.model.backends.native_attention import buffer_view
+from chairlift.model.backends.native_attention import BUFFER_KINDS, buffer_view
 from chairlift.model.backends.native_lm_head import LMHead, score
 from chairlift.model.batch.input_batch import SlotBlockTables
 from chairlift.model.kernels.cpu import kernel_structs, library
-from chairlift.model.kernels.cpu.packing import PackedWeight, gated_rows
+from chairlift.model.kernels.cpu.packing import DTYPES, PackedWeight, gated_rows
 from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.decoder import Attention, DecoderLayer, DecoderSpec
@@ -56,13 +56,16 @@ class _Buffers:
 
 
 class DecoderProgram:
-    """The operations of one decoder over a KV cache of one block size.
+    """The operations of one decoder over a KV cache of one block size and dtype.
 
     Owns: the library's decoder, its buffers, and the memory that its operations point to.
     """
 
-    def __init__(self, parts: DecoderSpec, pool: ThreadPool, instruction_set: str, block_size: int) -> None:
+    def __init__(
+        self, parts: DecoderSpec, pool: ThreadPool, instruction_set: str, dtype: torch.dtype, block_size: int
+    ) -> None:
         self.block_size = block_size
+        self._dtype = dtype
         self._native = library.load()
         self._parts = parts
         self._hidden = parts.config.hidden_size
@@ -74,7 +77,7 @@ class DecoderProgram:
         self._block_tables: Callable[[], NDArray[np.int32] | None] = lambda: None  # weak reference, too
         self._plan = kernel_structs.Plan(block_size=block_size)
         self._plan_reference = ctypes.byref(self._plan)
-        self.lm_head = LMHead(packed(parts.head), parts.config.vocab_size, parts.config.final_softcap)
+        self.lm_head = LMHead(packed(parts.head), parts.config.vocab_size, parts.config.final_softcap, dtype)
         self._decoder = library.DecoderHandle(pool.handle, instruction_set)
         self._handle = self._decoder.address
         self._quantized_buffers: dict[tuple[int, int], int] = {}
@@ -82,7 +85,7 @@ class DecoderProgram:
         self._add_operations()
 
     def run_plan(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV]) -> Tensor:
-        """Run a plan; return bfloat16 [T, H] that the next run overwrites. Raises as run_step does."""
+        """Run a plan; return hidden states [T, H] that the next run overwrites. Raises as run_step does."""
         self.run_step(plan, tables, kv)
         return self._output[: plan.num_tokens]
 
@@ -130,7 +133,7 @@ class DecoderProgram:
         call.vocab_size, call.writes_kv = tables.vocab_size, tables.writes
 
     def run(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
-        """Run a step; return bfloat16 [T, H] that the next run overwrites. Raises MemoryError."""
+        """Run a step; return hidden states [T, H] that the next run overwrites. Raises MemoryError."""
         batch = context.batch
         if batch.num_tokens > self._reserved_tokens:
             self._reserve(batch.num_tokens)
@@ -172,7 +175,7 @@ class DecoderProgram:
             self._reserved_tokens = 0
             raise MemoryError(f"no memory for a step of {tokens} tokens")
         self._reserved_tokens = tokens
-        self._output = buffer_view(self._handle, self._buffers.h, tokens)[:, : self._hidden]
+        self._output = buffer_view(self._handle, self._buffers.h, tokens, self._dtype)[:, : self._hidden]
 
     def _add_buffers(self) -> _Buffers:
         parts, native = self._parts, self._native
@@ -184,14 +187,14 @@ class DecoderProgram:
 
         query_width = config.num_heads * config.head_dim
         qkv_width = query_width + 2 * config.num_kv_heads * config.head_dim
-        is_bfloat16 = packed(parts.head).struct.kind == library.BFLOAT16
-        kind = library.BF16 if is_bfloat16 else library.F32
+        own, is_quantized = BUFFER_KINDS[self._dtype], packed(parts.head).struct.kind not in DTYPES
+        kind = library.F32 if is_quantized else own
         n = add(kind, self._hidden)
         has_post_norm = any(layer.after_attention or layer.after_mlp for layer in parts.layers)
         return _Buffers(
-            x=add(library.F32, self._hidden), n=n, p=add(library.F32, qkv_width), q=add(library.BF16, query_width),
+            x=add(library.F32, self._hidden), n=n, p=add(library.F32, qkv_width), q=add(own, query_width),
             a=add(kind, query_width), m=add(kind, config.intermediate_size),
-            h=n if is_bfloat16 else add(library.BF16, self._hidden),
+            h=add(own, self._hidden) if is_quantized else n,
             y=add(library.F32, self._hidden) if has_post_norm else None,
         )  # fmt: skip
 
@@ -201,9 +204,10 @@ class DecoderProgram:
         if isinstance(parts.table, PackedWeight):
             packed_table = ctypes.byref(parts.table.struct)
         else:
-            table = self._keep(as_tensor(parts.table), torch.bfloat16)
-        factor = 1.0 if parts.embed_scale is None else torch.tensor(parts.embed_scale, dtype=torch.bfloat16).item()
-        native.add_embed(self._handle, table, packed_table, self._hidden, factor, on.x)
+            table = self._keep(as_tensor(parts.table), self._dtype)
+        factor = 1.0 if parts.embed_scale is None else torch.tensor(parts.embed_scale, dtype=self._dtype).item()
+        is_f32 = self._dtype == torch.float32
+        native.add_embed(self._handle, table, is_f32, packed_table, self._hidden, factor, on.x)
         weights = [packed(linear.weight) for linear in linears(parts.layers)]
         self._next_weights = {id(weight): following for weight, following in pairwise([*weights, packed(parts.head)])}
         for layer in parts.layers:
@@ -250,7 +254,7 @@ class DecoderProgram:
     def _quantized_buffer(self, source: int, linear: Linear) -> int | None:
         """Return the buffer for the quantised rows of another one; None if the projection needs no quantised rows."""
         struct = packed(linear.weight).struct
-        if struct.kind == library.BFLOAT16:
+        if struct.kind in DTYPES:
             return None
         key = source, struct.kind
         if key not in self._quantized_buffers:

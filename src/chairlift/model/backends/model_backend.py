@@ -42,6 +42,10 @@ class ModelBackend(Protocol):
         """Return the dtype of cosines and sines for a model of `dtype`."""
         ...
 
+    def compute_dtype(self, dtype: str) -> str:
+        """Return the dtype of hidden states and KV cache for a model whose weights are loaded in `dtype`."""
+        ...
+
     def decoder(self, parts: DecoderSpec) -> CausalLM:
         """Build the decoder."""
         ...

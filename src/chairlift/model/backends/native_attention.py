@@ -2,8 +2,10 @@
 
 A NativeDecoder calls the kernels itself and uses only the KV cache of this backend.
 
-    key      [block][kv head][block_size / 16][head_dim / 2][16 tokens][2]
-    value    [block][kv head][block_size / 2][head_dim][2]
+    bfloat16   key      [block][kv head][block_size / 16][head_dim / 2][16 tokens][2]
+               value    [block][kv head][block_size / 2][head_dim][2]
+    float32    key      [block][kv head][block_size / 16][head_dim][16 tokens]
+               value    [block][kv head][block_size][head_dim]
 
 Both are stored in tensors of a PagedKV's shape. Only the kernels can read their contents.
 """
@@ -21,9 +23,12 @@ from chairlift.model.device.page_prefault import lazy_zeros
 from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.kernels.cpu.threads import ThreadPool
 
+BUFFER_KINDS = {torch.bfloat16: library.BF16, torch.float32: library.F32}
+"""Dtype of queries, keys, values and the cache, all the same -> kind of buffer."""
+
 
 class NativeAttention:
-    """An AttentionBackend in bfloat16. A row's result has the same bits in every batch."""
+    """An AttentionBackend in bfloat16 and float32. A row's result has the same bits in every batch."""
 
     has_plain_kv = False
     supports_cuda_graph = False
@@ -31,17 +36,17 @@ class NativeAttention:
     def __init__(self, pool: ThreadPool, instruction_set: str) -> None:
         self._pool = pool
         self._instruction_set = instruction_set
-        self._programs: dict[tuple[int, int, int, int, int], AttentionProgram] = {}
+        self._programs: dict[tuple[int, torch.dtype, int, int, int, int], AttentionProgram] = {}
 
     def allocate_kv_cache(
         self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
         dtype: torch.dtype, device: torch.device,
     ) -> list[PagedKV]:  # fmt: skip
         """Allocate one zeroed PagedKV for each layer index. Raises ConfigError for an unsupported dtype or shape."""
-        if dtype != torch.bfloat16 or block_size % library.KEY_TILE or head_dim % library.KEY_TILE:
+        if dtype not in BUFFER_KINDS or block_size % library.KEY_TILE or head_dim % library.KEY_TILE:
             raise ConfigError(
-                f"the native KV cache needs bfloat16, and block_size and head_dim in multiples of {library.KEY_TILE}; "
-                f"got {dtype}, {block_size} and {head_dim}",
+                "the native KV cache needs bfloat16 or float32, and block_size and head_dim in multiples of "
+                f"{library.KEY_TILE}; got {dtype}, {block_size} and {head_dim}",
                 option="kernels",
             )
         shape = (num_blocks, block_size, kv_heads, head_dim)
@@ -56,16 +61,17 @@ class NativeAttention:
         Raises MemoryError, and ValueError for other shapes and dtypes, with which the library would read elsewhere.
         """
         shape = (len(slot_mapping), *kv.key.shape[2:])
-        if key.shape != shape or value.shape != shape or {key.dtype, value.dtype} != {torch.bfloat16}:
-            raise ValueError(f"keys and values must be bfloat16 {shape}, got {_described(key)}, {_described(value)}")
+        if key.shape != shape or value.shape != shape or {key.dtype, value.dtype} != {kv.key.dtype}:
+            dtype = _name(kv.key.dtype)
+            raise ValueError(f"keys and values must be {dtype} {shape}, got {_described(key)}, {_described(value)}")
         if slot_mapping.dtype != torch.int64 or not slot_mapping.is_contiguous():
             raise ValueError(f"slot_mapping must be contiguous int64, got {_described(slot_mapping)}")
         key, value = (each if each.stride(2) == 1 else each.contiguous() for each in (key, value))
         _, block_size, kv_heads, head_dim = kv.key.shape
         code = library.load().store_kv(
-            self._pool.handle, kv.key.data_ptr(), kv.value.data_ptr(), block_size, kv_heads, head_dim,
-            key.data_ptr(), key.stride(0), key.stride(1), value.data_ptr(), value.stride(0), value.stride(1),
-            slot_mapping.data_ptr(), len(slot_mapping),
+            self._pool.handle, kv.key.data_ptr(), kv.value.data_ptr(), kv.key.dtype == torch.float32, block_size,
+            kv_heads, head_dim, key.data_ptr(), key.stride(0), key.stride(1), value.data_ptr(), value.stride(0),
+            value.stride(1), slot_mapping.data_ptr(), len(slot_mapping),
         )  # fmt: skip
         if code < 0:
             raise MemoryError("no memory for a step")
@@ -83,14 +89,15 @@ class NativeAttention:
         """
         tokens, heads, head_dim = query.shape
         _, block_size, kv_heads, cached_dim = kv.key.shape
-        if (tokens, head_dim, heads % kv_heads) != (batch.num_tokens, cached_dim, 0) or query.dtype != torch.bfloat16:
+        dtype = kv.key.dtype
+        if (tokens, head_dim, heads % kv_heads) != (batch.num_tokens, cached_dim, 0) or query.dtype != dtype:
             raise ValueError(
-                f"queries must be bfloat16 [{batch.num_tokens}, a multiple of {kv_heads}, {cached_dim}], got "
+                f"queries must be {_name(dtype)} [{batch.num_tokens}, a multiple of {kv_heads}, {cached_dim}], got "
                 f"{_described(query)}"
             )
         if (out.shape, out.dtype) != (query.shape, query.dtype):
             raise ValueError(f"the output must be like the queries, {_described(query)}, got {_described(out)}")
-        key = id(spec), heads, kv_heads, head_dim, block_size
+        key = id(spec), dtype, heads, kv_heads, head_dim, block_size
         program = self._programs.get(key)
         if program is None:
             program = AttentionProgram(self._pool, self._instruction_set, spec, *key[1:])
@@ -102,8 +109,8 @@ class AttentionProgram:
     """One kind of attention as a program of the library, over the caller's queries and outputs."""
 
     def __init__(
-        self, pool: ThreadPool, instruction_set: str, spec: AttentionSpec, heads: int, kv_heads: int, head_dim: int,
-        block_size: int,
+        self, pool: ThreadPool, instruction_set: str, spec: AttentionSpec, dtype: torch.dtype, heads: int,
+        kv_heads: int, head_dim: int, block_size: int,
     ) -> None:  # fmt: skip
         self._native = native = library.load()
         self._decoder = library.DecoderHandle(pool.handle, instruction_set)
@@ -111,7 +118,7 @@ class AttentionProgram:
         self._spec = spec  # its id is a key of the backend
         self._sinks = None if spec.sinks is None else spec.sinks.float().contiguous()
         self._buffers = [
-            native.add_buffer(self._handle, library.BF16, heads * head_dim, library.BFLOAT16) for _ in "io"
+            native.add_buffer(self._handle, BUFFER_KINDS[dtype], heads * head_dim, library.BFLOAT16) for _ in "io"
         ]
         native.add_attention(
             self._handle, *self._buffers, 0, 0, heads, kv_heads, head_dim, block_size, spec.scale, spec.softcap or 0.0,
@@ -143,12 +150,16 @@ class AttentionProgram:
 
 
 def _described(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+    return f"{_name(tensor.dtype)} {tuple(tensor.shape)}"
 
 
-def buffer_view(decoder: int, buffer: int, tokens: int) -> Tensor:
-    """Return a bfloat16 buffer as [tokens, stride]; valid until the decoder allocates its buffers again."""
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def buffer_view(decoder: int, buffer: int, tokens: int, dtype: torch.dtype) -> Tensor:
+    """Return a buffer of numbers as [tokens, stride]; valid until the decoder allocates its buffers again."""
     stride = ctypes.c_size_t()
     address = library.load().buffer(decoder, buffer, ctypes.byref(stride))
-    memory = (ctypes.c_uint16 * (tokens * stride.value // 2)).from_address(address)
-    return torch.frombuffer(memory, dtype=torch.bfloat16).view(tokens, -1)
+    memory = (ctypes.c_uint8 * (tokens * stride.value)).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype).view(tokens, -1)

@@ -1,4 +1,4 @@
-"""NativeBackend: runs decoders on the native kernels, with bfloat16 activations and KV cache."""
+"""NativeBackend: runs decoders on the native kernels, with activations and KV cache in bfloat16 or float32."""
 
 import logging
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from chairlift.model.backends.native_linear_and_norm import NativeLinear, Native
 from chairlift.model.backends.native_lm_head import NativeHead
 from chairlift.model.backends.native_sampling import NativeSamplingOps
 from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.device.dtypes import NATIVE_COMPUTE_DTYPES, torch_dtype
 from chairlift.model.kernels.cpu.instruction_sets import selected_instruction_set
 from chairlift.model.kernels.cpu.kernel_cpus import ANYWHERE
 from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE
@@ -44,8 +45,11 @@ Output tokens/s of 32 concurrent requests of 16..256 prompt and 16..128 output t
 class NativeBackend:
     """Runs all layers of a step in one call of the library.
 
+    Weights of float16 are stored as they are, and multiplied as exactly as the same numbers in float32.
+
     Attributes:
         quantization: kind of the weights, a value of the option `quantization`.
+        dtype: of activations, KV cache and hidden states: bfloat16 or float32.
         instruction_set: the instruction set of the kernels.
         threads: threads of the pool.
         chunk_tokens, cpus: see RunnerInfo.
@@ -55,14 +59,21 @@ class NativeBackend:
     chunk_tokens = CHUNK_TOKENS
     torch_threads = 1
 
-    def __init__(self, quantization: str = "none", threads: int | None = None, packed_file: Path | None = None) -> None:
-        """Choose kernels and threads; `packed_file` stores packed weights.
+    def __init__(
+        self, quantization: str = "none", threads: int | None = None, packed_file: Path | None = None,
+        dtype: str = "bfloat16",
+    ) -> None:  # fmt: skip
+        """Choose kernels and threads for a model of `dtype`, a key of NATIVE_COMPUTE_DTYPES.
+
+        `packed_file` stores packed weights.
 
         Raises ConfigError if the kernels are not available or the threads cannot be started.
         """
         self.quantization = quantization
         self._pool = get_thread_pool(threads)
-        self._packer = Packer(self._pool, KINDS[quantization])
+        self.dtype = torch_dtype(NATIVE_COMPUTE_DTYPES[dtype])
+        self._weights = dtype if quantization == "none" else quantization
+        self._packer = Packer(self._pool, KINDS[self._weights], self.dtype)
         self._store = PackedWeightCache(self._packer, packed_file)
         self._linear_errors: dict[str, float] = {}
         self.instruction_set = selected_instruction_set()
@@ -77,12 +88,16 @@ class NativeBackend:
         """See ModelBackend: cosines and sines are float32."""
         return torch.float32
 
+    def compute_dtype(self, dtype: str) -> str:
+        """See ModelBackend: activations are float32 where weights are float16."""
+        return NATIVE_COMPUTE_DTYPES[dtype]
+
     def decoder(self, parts: DecoderSpec) -> CausalLM:
         """See ModelBackend."""
         self._store.finish()
         for name, error in self._store.errors.items():
             log.debug("%s of %s: relative error %.3f%%", self.quantization, name, 100 * error)
-        return NativeDecoder(parts, self._pool, self.instruction_set)
+        return NativeDecoder(parts, self._pool, self.instruction_set, self.dtype)
 
     def linear(self, name: str, weight: Tensor, bias: Tensor | None, activation: str | None = None) -> NativeLinear:
         """Pack a linear layer, gated if it has an activation. Raises MemoryError or OSError."""
@@ -93,11 +108,11 @@ class NativeBackend:
 
     def rms_norm(self, factors: Tensor, eps: float) -> NativeRMSNorm:
         """Return an RMS norm with these factors [H]."""
-        return NativeRMSNorm(factors, eps, self._pool, self.instruction_set)
+        return NativeRMSNorm(factors, eps, self._pool, self.instruction_set, self.dtype)
 
     def head(self, weight: PackedWeight, vocab_size: int, softcap: float | None) -> NativeHead:
         """Return the lm_head of a model whose layers run in torch."""
-        return NativeHead(weight, vocab_size, softcap, self._pool, self.instruction_set)
+        return NativeHead(weight, vocab_size, softcap, self._pool, self.instruction_set, self.dtype)
 
     def attention(self) -> Callable[[], AttentionBackend]:
         """See ModelBackend."""
@@ -109,7 +124,8 @@ class NativeBackend:
 
     def report(self) -> tuple[tuple[str, str], ...]:
         """See ModelBackend."""
-        lines = [("kernels", f"native ({self.instruction_set}), threads: {self.threads}")]
+        weights = ", weights: float16" if self._weights == "float16" else ""
+        lines = [("kernels", f"native ({self.instruction_set}), threads: {self.threads}{weights}")]
         if errors := self._store.errors | self._linear_errors:
             worst = max(errors, key=lambda name: errors[name])
             lines.append(("quantization", f"{self.quantization}, largest error {errors[worst]:.2%} ({worst})"))
@@ -120,16 +136,16 @@ def check_fit(config: DecoderConfig, device: torch.device, block_size: int) -> N
     """Raise ConfigError, with the reason, unless the kernels can run the model; config.dtype is the dtype as loaded."""
     if device.type != "cpu":
         raise _unfit(f"they run on the CPU, not on {device}")
-    check_attention_fit(config.dtype, config.head_dim, block_size)
+    if config.dtype not in NATIVE_COMPUTE_DTYPES:
+        raise _unfit(f"they compute in bfloat16 and float32, not in {config.dtype}")
+    check_attention_fit(config.head_dim, block_size)
     if config.activation not in ACTIVATIONS:
         raise _unfit(f"they do not support the activation {config.activation}")
     selected_instruction_set()
 
 
-def check_attention_fit(dtype: str | None, head_dim: int, block_size: int) -> None:
+def check_attention_fit(head_dim: int, block_size: int) -> None:
     """Raise ConfigError, with the reason, unless the kernels have an attention of this shape."""
-    if dtype != "bfloat16":
-        raise _unfit(f"they compute in bfloat16, not in {dtype}")
     if block_size % KEY_TILE:
         raise _unfit(f"block_size must be a multiple of {KEY_TILE}, not {block_size}")
     if head_dim % KEY_TILE or head_dim > MAX_HEAD_DIM:

@@ -20,17 +20,17 @@ class NativeDecoder:
 
     Attributes:
         groups, vocab_size, num_kv_heads, head_dim: see CausalLM.
-        dtype: of hidden states and KV cache: bfloat16.
+        dtype: of hidden states and KV cache: bfloat16 or float32.
     """
 
-    def __init__(self, parts: DecoderSpec, pool: ThreadPool, instruction_set: str) -> None:
+    def __init__(self, parts: DecoderSpec, pool: ThreadPool, instruction_set: str, dtype: torch.dtype) -> None:
         """Store the parts. Their matrices must be PackedWeights and their rope tables float32."""
         config = parts.config
         self.groups = LayerGroups.of(config.layer_windows)
         self.vocab_size = config.vocab_size
         self.num_kv_heads = config.num_kv_heads
         self.head_dim = config.head_dim
-        self.dtype = torch.bfloat16
+        self.dtype = dtype
         self._parts = parts
         self._pool = pool
         self._instruction_set = instruction_set
@@ -73,5 +73,5 @@ class NativeDecoder:
     def _program_of(self, kv: list[PagedKV]) -> DecoderProgram:
         block_size = kv[0].key.shape[1]
         if self._program is None or self._program.block_size != block_size:
-            self._program = DecoderProgram(self._parts, self._pool, self._instruction_set, block_size)
+            self._program = DecoderProgram(self._parts, self._pool, self._instruction_set, self.dtype, block_size)
         return self._program

@@ -23,10 +23,14 @@ class LMHead:
 
     Attributes:
         call: the library's struct of the last prepared call.
+        dtype: of hidden states: bfloat16 or float32.
     """
 
-    def __init__(self, weight: PackedWeight, vocab_size: int, softcap: float | None) -> None:
-        """Store the packed matrix [V, H] and the soft cap of its logits."""
+    def __init__(
+        self, weight: PackedWeight, vocab_size: int, softcap: float | None, dtype: torch.dtype = torch.bfloat16
+    ) -> None:
+        """Store the packed matrix [V, H], the soft cap of its logits, and the dtype of hidden states."""
+        self.dtype = dtype
         self._weight = weight
         self._vocab_size = vocab_size
         self._softcap = softcap
@@ -91,10 +95,11 @@ class NativeHead:
     """
 
     def __init__(
-        self, weight: PackedWeight, vocab_size: int, softcap: float | None, pool: ThreadPool, instruction_set: str
-    ) -> None:
+        self, weight: PackedWeight, vocab_size: int, softcap: float | None, pool: ThreadPool, instruction_set: str,
+        dtype: torch.dtype = torch.bfloat16,
+    ) -> None:  # fmt: skip
         self._native = library.load()
-        self._lm_head = LMHead(weight, vocab_size, softcap)
+        self._lm_head = LMHead(weight, vocab_size, softcap, dtype)
         self._decoder = library.DecoderHandle(pool.handle, instruction_set)
         self._handle = self._decoder.address
 
@@ -115,11 +120,11 @@ def score(decoder: int, lm_head: LMHead, hidden: Tensor, request: LogitsRequest)
     count, inputs = len(hidden), lm_head.call.weight.contents.inputs
     if hidden.shape[1] != inputs:
         raise ValueError(f"the lm_head takes {inputs} inputs, and {hidden.shape[1]} are given")
-    if hidden.dtype is not torch.bfloat16 or hidden.stride(1) != 1:
-        hidden = hidden.to(torch.bfloat16).contiguous()
+    if hidden.dtype is not lm_head.dtype or hidden.stride(1) != 1:
+        hidden = hidden.to(lm_head.dtype).contiguous()
     lm_head.prepare(count, request)
-    call = ctypes.byref(lm_head.call)
-    if library.load().lm_head(decoder, hidden.data_ptr(), hidden.stride(0), count, call) < 0:
+    call, is_f32 = ctypes.byref(lm_head.call), lm_head.dtype is torch.float32
+    if library.load().lm_head(decoder, hidden.data_ptr(), is_f32, hidden.stride(0), count, call) < 0:
         raise MemoryError("no memory for the lm_head")
     return lm_head.output(count, request)
 

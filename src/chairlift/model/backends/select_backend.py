@@ -35,7 +35,7 @@ def select_backend(
             packed_file = None
             if config.packed_weights_dir is not None and name is not None:
                 packed_file = Path(config.packed_weights_dir).expanduser() / f"{name}.packed"
-            return NativeBackend(config.quantization, config.cpu_threads, packed_file)
+            return NativeBackend(config.quantization, config.cpu_threads, packed_file, str(model.dtype))
         except ConfigError as error:
             if needed:
                 raise

@@ -186,6 +186,10 @@ class ShardedBackend:
         """See ModelBackend."""
         return self.inner.rope_dtype(dtype)
 
+    def compute_dtype(self, dtype: str) -> str:
+        """See ModelBackend."""
+        return self.inner.compute_dtype(dtype)
+
     def decoder(self, parts: DecoderSpec) -> CausalLM:
         """See ModelBackend; the parts are those of this rank."""
         own = TorchDecoder(parts, ShardedOps(self.inner.ops, self.communicator))

@@ -66,6 +66,10 @@ class TorchBackend:
         """See ModelBackend: the model's own dtype, as in transformers."""
         return dtype
 
+    def compute_dtype(self, dtype: str) -> str:
+        """See ModelBackend: the same."""
+        return dtype
+
     def decoder(self, parts: DecoderSpec) -> CausalLM:
         """See ModelBackend."""
         return TorchDecoder(parts, self.ops)

@@ -21,12 +21,12 @@ class TrialProduct:
     """A product of 64 rows by a weight of 1,024 x 1,024 in one thread, by its processor time.
 
     Attributes:
-        quantization: that of the weight.
+        kind: that of the weight, one of packing.KINDS.
         rate: multiply-adds per second.
         peak: the same without memory accesses, by the instructions of the product.
     """
 
-    quantization: str
+    kind: str
     rate: float
     peak: float
 
@@ -36,12 +36,14 @@ def trial_products(instruction_set: str) -> Iterator[TrialProduct]:
     native = library.load()
     pool = ThreadPool((ANYWHERE,))
     try:
-        weight, rows = torch.zeros(OUTPUTS, INPUTS).bfloat16(), torch.zeros(ROWS, INPUTS).bfloat16()
-        for quantization, kind in KINDS.items():
-            linear = NativeLinear(weight, None, Packer(pool, kind), instruction_set)
+        weight = torch.zeros(OUTPUTS, INPUTS)
+        for name, kind in KINDS.items():
+            dtype = torch.float32 if kind in (library.FLOAT32, library.FLOAT16) else torch.bfloat16
+            rows, packer = weight[:ROWS].to(dtype), Packer(pool, kind, dtype)
+            linear = NativeLinear(weight, None, packer, instruction_set)
             seconds = min(_seconds(linear, rows) for _ in range(REPEATS))
             peak = native.peak_rate(instruction_set.encode(), kind)
-            yield TrialProduct(quantization, ROWS * INPUTS * OUTPUTS / seconds, peak)
+            yield TrialProduct(name, ROWS * INPUTS * OUTPUTS / seconds, peak)
     finally:
         pool.close()
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from chairlift.model.device.dtypes import AUTO_DTYPE
+from chairlift.model.device.dtypes import AUTO_DTYPE, NATIVE_COMPUTE_DTYPES
 
 MODEL_IMPLS = ("auto", "native", "transformers")
 MODEL_IMPL_ALIASES = {"vllm": "native", "sglang": "native"}
@@ -94,6 +94,14 @@ class RunnerConfig:
     def decode(payload: bytes) -> "RunnerConfig":
         """Decode the bytes that `encode` returned."""
         return msgspec.msgpack.decode(payload, type=RunnerConfig)
+
+
+def compute_dtype(config: RunnerConfig, dtype: str | None, *, on_cpu: bool) -> str | None:
+    """Return the dtype of activations and KV cache for weights of `dtype`, by the kernels that the options select."""
+    selects_torch = config.kernels == "torch" or config.quantization == FLOAT8_QUANTIZATION
+    if not on_cpu or selects_torch or not config.attention_backend == config.kv_cache_dtype == AUTO_DTYPE:
+        return dtype
+    return NATIVE_COMPUTE_DTYPES.get(str(dtype), dtype)
 
 
 def cache_name(config: RunnerConfig) -> str:

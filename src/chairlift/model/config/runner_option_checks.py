@@ -74,7 +74,7 @@ def check_kv_cache(config: RunnerConfig) -> None:
         if (value := getattr(config, name)) in values:
             raise ConfigError(
                 f"kv_cache_dtype {config.kv_cache_dtype!r} is not for the native kernels, which {name} {value!r} "
-                f"selects and whose cache is bfloat16; set kv_cache_dtype to auto, or leave {name} out",
+                f"selects and whose cache is bfloat16 or float32; set kv_cache_dtype to auto, or leave {name} out",
                 option="kv_cache_dtype",
             )  # fmt: skip
 

@@ -19,6 +19,9 @@ SAFETENSORS_DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F
 """Dtype in a safetensors header -> name in DTYPES."""
 
 
+NATIVE_COMPUTE_DTYPES = {"bfloat16": "bfloat16", "float16": "float32", "float32": "float32"}
+"""Dtype of weights -> dtype of activations and KV cache, where the native kernels of a CPU run a model."""
+
 AUTO_DTYPE = "auto"
 """Value of the option `dtype` for the checkpoint's own dtype."""
 

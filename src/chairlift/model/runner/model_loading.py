@@ -1,5 +1,6 @@
 """load: loads the model that the runner's options name, onto their device."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
     else:
         model, shape = load_model(Path(config.model), **common_arguments)
     name, model_backend = _name_of(config, shape), chosen[0]
+    shape = replace(shape, dtype=model_backend.compute_dtype(str(shape.dtype)))
     attention, report, sampling_ops = model_backend.attention(), model_backend.report(), model_backend.sampling_ops()
     return LoadedModel(
         model, shape, device, name, attention, model_backend.chunk_tokens, model_backend.cpus, report, sampling_ops,

@@ -7,7 +7,7 @@ from chairlift.model.batch.kv_cache_shape import check_max_bytes, check_num_bloc
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.model_folder import check_weight_file, weight_files
-from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.config.runner_config import RunnerConfig, compute_dtype
 from chairlift.model.config.runner_option_checks import check_options, refuse_float8
 from chairlift.model.config.select_model_config import read_config
 from chairlift.model.device.dtypes import resolve_dtype
@@ -37,7 +37,8 @@ def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length
     if not isinstance(config, DecoderConfig):
         refuse_float8(options, config.architecture)
         return  # the shape of the cache is known when transformers has loaded the model
-    config = replace(config, dtype=resolve_dtype(options.dtype, config.dtype))
+    dtype = compute_dtype(options, resolve_dtype(options.dtype, config.dtype), on_cpu=options.device == "cpu")
+    config = replace(config, dtype=dtype)
     groups = LayerGroups.of(config.layer_windows)
     config = Shard(0, options.tensor_parallel_size).config(config)
     pool = kv_cache_shape(options, config, groups, max_model_len)

@@ -28,7 +28,7 @@ from chairlift.model.config.model_folder import weight_files
 from chairlift.model.config.runner_config import RunnerConfig, cache_name
 from chairlift.model.config.runner_option_checks import refuse_float8
 from chairlift.model.config.transformers_config import TransformersConfig, parse_transformers_config
-from chairlift.model.device.dtypes import dtype_name
+from chairlift.model.device.dtypes import dtype_name, torch_dtype
 from chairlift.model.device.triton_package import check_triton
 from chairlift.model.transformers.attention import IMPLEMENTATION, MEASURING, PagedAttention, register, select_attention
 from chairlift.model.transformers.base_model_runner import BaseModelRunner, base_states, takes_positions
@@ -42,7 +42,7 @@ from chairlift.model.transformers.long_context_checks import (
 )
 from chairlift.model.transformers.long_rope import use_long_factors
 from chairlift.model.transformers.module_kernels import ModuleKernels, choose_kernels
-from chairlift.model.transformers.pretrained import load_pretrained, make_without_weights
+from chairlift.model.transformers.pretrained import load_pretrained, make_without_weights, weights_dtype
 from chairlift.model.transformers.sequence_cache_runner import SequenceCacheRunner
 from chairlift.model.transformers.unsupported_layers import is_not_causal, unsupported
 from chairlift.model.weights.checkpoint_fingerprint import fingerprint
@@ -60,12 +60,14 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
     refuse_deterministic(config, shape.architecture)
     refuse_float8(config, shape.architecture)
     weight_files(folder)
-    model = load_pretrained(folder, shape, config, device)
-    dtype = dtype_name(model.dtype)
+    dtype = weights_dtype(folder, shape, config.dtype)
+    kernels = choose_kernels(config, dtype, device)
     factors = " long" if uses_long_factors(shape, config) else ""
     model_id = fingerprint(folder, f"{dtype} {config.quantization} transformers{factors}{cache_name(config)}")
-    shape = replace(shape, dtype=dtype)
-    kernels = choose_kernels(config, model.dtype, device)
+    shape = replace(shape, dtype=kernels.compute_dtype(dtype))
+    model = load_pretrained(folder, shape, config, device)
+    if shape.dtype != dtype:
+        _round_parameters(model, torch_dtype(dtype))
     try:
         return _prepare(model, shape, config, device, model_id, kernels)
     except UnsupportedArchitecture as error:
@@ -73,8 +75,14 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
             raise
         log.info("without faster modules, because: %s", error.message)
     del model, kernels
-    plain = ModuleKernels()
+    plain, shape = ModuleKernels(), replace(shape, dtype=dtype)
     return _prepare(load_pretrained(folder, shape, config, device), shape, config, device, model_id, plain)
+
+
+def _round_parameters(model: nn.Module, dtype: torch.dtype) -> None:
+    """Round parameters of a wider dtype, which the kernels store in this one."""
+    for parameter in model.parameters():
+        parameter.data.copy_(parameter.data.to(dtype))
 
 
 def load_module(module: nn.Module, config: RunnerConfig) -> LoadedModel:
@@ -241,7 +249,8 @@ def _checked(
     backend = make_backend(*kind) if attention is None else attention()
     # Triton runs its kernels on the current device; on a CPU the context does nothing.
     with torch.cuda.device_of(eager.ids[0]):  # type: ignore[no-untyped-call]
-        check_against_eager(causal_lm, eager, backend, config.block_size)
+        rounds_rows = config.quantization != "none"
+        check_against_eager(causal_lm, eager, backend, config.block_size, rounds_rows=rounds_rows)
     return causal_lm
 
 

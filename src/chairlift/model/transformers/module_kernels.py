@@ -18,6 +18,7 @@ from chairlift.model.backends.native_linear_and_norm import NativeLinear
 from chairlift.model.backends.native_lm_head import NativeHead
 from chairlift.model.config.attention_backend_names import AUTO
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.device.dtypes import NATIVE_COMPUTE_DTYPES, torch_dtype
 from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.select_ops import ops_for
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
@@ -46,6 +47,10 @@ class ModuleKernels:
 
     def __init__(self) -> None:
         self._replaced = Replaced()
+
+    def compute_dtype(self, dtype: str) -> str:
+        """Return the dtype to load a model in, and to compute in, whose weights are of `dtype`."""
+        return dtype
 
     def replace_in(self, model: nn.Module, run: Callable[[], object]) -> None:
         """Replace modules of a model by faster ones; `run` runs the model once."""
@@ -127,7 +132,7 @@ class OpsLayerMaker:
 
 
 class NativeModuleKernels(ModuleKernels):
-    """The native kernels of a CPU, in bfloat16."""
+    """The native kernels of a CPU, in bfloat16 or float32."""
 
     is_plain = False
 
@@ -137,6 +142,10 @@ class NativeModuleKernels(ModuleKernels):
         self.chunk_tokens = backend.chunk_tokens
         self.cpus = backend.cpus
         self.torch_threads = backend.torch_threads
+
+    def compute_dtype(self, dtype: str) -> str:
+        """See ModuleKernels."""
+        return self._backend.compute_dtype(dtype)
 
     def replace_in(self, model: nn.Module, run: Callable[[], object]) -> None:
         """See ModuleKernels. If much is left to torch, such as experts, torch has its own number of threads, too."""
@@ -153,7 +162,7 @@ class NativeModuleKernels(ModuleKernels):
     def attention(self, head_dim: int, block_size: int) -> Callable[[], AttentionBackend] | None:
         """See ModuleKernels."""
         try:
-            check_attention_fit("bfloat16", head_dim, block_size)
+            check_attention_fit(head_dim, block_size)
         except ConfigError:
             return None
         return self._backend.attention()
@@ -168,7 +177,7 @@ class NativeModuleKernels(ModuleKernels):
             or linear.has_bias
         ):
             return None
-        hidden = sample_rows(module.in_features, torch.bfloat16, torch.device("cpu"))
+        hidden = sample_rows(module.in_features, self._backend.dtype, torch.device("cpu"))
         expected = logits(hidden)
         for softcap in softcaps:
             head = self._backend.head(linear.weight, module.out_features, softcap)
@@ -185,19 +194,23 @@ class NativeModuleKernels(ModuleKernels):
         return (*self._backend.report(), ("replaced modules", str(self._replaced)))
 
 
-def choose_kernels(config: RunnerConfig, dtype: torch.dtype, device: torch.device) -> ModuleKernels:
-    """Return the fastest kernels by the options. Raises ConfigError if native ones are required and cannot run."""
+def choose_kernels(config: RunnerConfig, dtype: str, device: torch.device) -> ModuleKernels:
+    """Return the fastest kernels by the options for weights of a dtype in DTYPES.
+
+    Raises ConfigError if native ones are required and cannot run.
+    """
     required = config.kernels == "native" or config.quantization != "none"
     if config.kernels != "torch" and config.attention_backend == config.kv_cache_dtype == AUTO:
-        if device.type == "cpu" and dtype == torch.bfloat16:
+        if device.type == "cpu" and dtype in NATIVE_COMPUTE_DTYPES:
             try:
-                return NativeModuleKernels(NativeBackend(config.quantization, config.cpu_threads))
+                return NativeModuleKernels(NativeBackend(config.quantization, config.cpu_threads, dtype=dtype))
             except ConfigError:
                 if required:
                     raise
         elif required:
             raise ConfigError(
-                f"the native kernels run on the CPU in bfloat16, not on {device} in {dtype}", option="kernels"
+                f"the native kernels run on the CPU in bfloat16 and float32, not on {device} in {dtype}",
+                option="kernels",
             )
-    ops: Any = ops_for(dtype, device)
+    ops: Any = ops_for(torch_dtype(dtype), device)
     return PackedModuleKernels(ops) if getattr(ops, "packs", False) else ModuleKernels()

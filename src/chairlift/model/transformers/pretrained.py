@@ -18,8 +18,15 @@ from chairlift.model.device.dtypes import resolve_dtype, torch_dtype
 from chairlift.model.weights.checkpoint import Checkpoint
 
 
+def weights_dtype(folder: Path, shape: TransformersConfig, option: str) -> str:
+    """Return the dtype to load the weights of a folder in, by the option `dtype`. Raises ModelError."""
+    checkpoint = Checkpoint.open(folder, shape.architecture)
+    checkpoint.check_not_quantized()
+    return resolve_dtype(option, shape.dtype or checkpoint.largest_dtype())
+
+
 def load_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConfig, device: torch.device) -> Any:
-    """Load the decoder of a folder to a device, in eval mode with eager attention, in the dtype of the options.
+    """Load the decoder of a folder to a device, in eval mode with eager attention, in the dtype of the shape.
 
     Raises ModelError that names the folder or the tensor, UnsupportedArchitecture for code in the folder, and
     ConfigError, before the weights are read, for an attention backend that cannot run.
@@ -28,12 +35,8 @@ def load_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConfi
     from transformers.utils import logging
 
     classes: Any = transformers  # its types are incomplete
-    checkpoint = Checkpoint.open(folder, shape.architecture)
-    checkpoint.check_not_quantized()
-    stored = shape.dtype or checkpoint.largest_dtype()
-    name = resolve_dtype(config.dtype, stored)
-    backend_factory(config.attention_backend, str(device), name)
-    dtype = torch_dtype(name)
+    backend_factory(config.attention_backend, str(device), str(shape.dtype))
+    dtype = torch_dtype(shape.dtype)
     progress: Any = logging
     progress.disable_progress_bar()
     own_config = _own_config(folder, shape.architecture)

@@ -36,8 +36,9 @@ def random_parameters(
         generator = torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "little", signed=True))
         weights = torch.randn(shape, generator=generator, device=device)
         if name.endswith("norm.weight"):
-            return weights * 0.1 + (0.0 if gemma else 1.0)
-        weights *= scale
+            weights = weights * 0.1 + (0.0 if gemma else 1.0)
+        else:
+            weights *= scale
         return weights if change is None else change(name, weights)
 
     def generate_part(name: str, shape: tuple[int, ...], device: torch.device) -> Tensor:

@@ -82,10 +82,10 @@ def test_a_library_without_a_set_that_is_asked_for_is_stale(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("features", "sets"), [
-    ("fpu sse2", "portable"), ("fma avx2 avx512f", "avx2 portable"), ("avx2", "portable"),
-    ("fma avx2 avx_vnni", "avx2_vnni avx2 portable"),
-    ("fma avx2 avx512f avx512bw avx512vl avx512dq", "avx512 avx2 portable"),
-    ("fma avx2 avx512f avx512bw avx512vl avx512dq avx512_vnni avx512_bf16", "avx512_bf16 avx512 avx2 portable"),
+    ("fpu sse2", "portable"), ("fma avx2 f16c avx512f", "avx2 portable"), ("avx2", "portable"),
+    ("fma avx2 f16c avx_vnni", "avx2_vnni avx2 portable"),
+    ("fma avx2 f16c avx512f avx512bw avx512vl avx512dq", "avx512 avx2 portable"),
+    ("fma avx2 f16c avx512f avx512bw avx512vl avx512dq avx512_vnni avx512_bf16", "avx512_bf16 avx512 avx2 portable"),
 ])  # fmt: skip
 def test_the_sets_of_a_processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, features: str, sets: str) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")

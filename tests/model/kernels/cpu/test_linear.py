@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.packing import Packer
-from support_native import Operations, instruction_sets, linear
+from chairlift.model.kernels.cpu.packing import DTYPES, KINDS, Packer
+from support_native import Operations, instruction_sets, linear, row_dtype
 from support_shares import for_each
 
 SHAPES = [
@@ -27,11 +27,20 @@ SHAPES = [
 
 WIDTHS = (torch.float64, torch.float32)
 
-KINDS = {"bfloat16": library.BFLOAT16, "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP}
+EXACT = ("bfloat16", "float16", "float32")
 
 
 def random_bf16(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).bfloat16()
+
+
+def random_rows(kind: str, *shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(row_dtype(KINDS[kind]))
+
+
+def random_weight(kind: str, *shape: int, seed: int = 0) -> Tensor:
+    dtype = DTYPES.get(KINDS[kind], torch.bfloat16)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def quantized(x: Tensor, group: int | None) -> Tensor:
@@ -49,10 +58,10 @@ def quantized(x: Tensor, group: int | None) -> Tensor:
 @pytest.mark.parametrize("name", instruction_sets())
 def test_products_equal_float64(name: str, kind: str, shape: tuple[int, int, int]) -> None:
     rows, inputs, outputs = shape
-    x, weight = random_bf16(rows, inputs, seed=1), random_bf16(outputs, inputs, seed=2)
+    x, weight = random_rows(kind, rows, inputs, seed=1), random_weight(kind, outputs, inputs, seed=2)
     found = linear(name, x, weight, KINDS[kind]).double()
     exact = x.double() @ weight.double().T
-    if kind == "bfloat16":
+    if kind in EXACT:
         bound = 4e-7 * (x.double().abs() @ weight.double().abs().T) + 1e-6  # the order of float32 sums
         assert ((found - exact).abs() <= bound * max(1.0, inputs**0.5)).all()
         return
@@ -81,10 +90,10 @@ def test_random_shapes(name: str, kind: str) -> None:
     dice = random.Random(f"{name} {kind}")
     for trial in range(12):
         rows, inputs, outputs = dice.randint(1, 300), dice.randint(1, 400), dice.randint(1, 300)
-        x, weight = random_bf16(rows, inputs, seed=trial), random_bf16(outputs, inputs, seed=trial + 100)
+        x, weight = random_rows(kind, rows, inputs, seed=trial), random_weight(kind, outputs, inputs, seed=trial + 100)
         exact = x.double() @ weight.double().T
         error = (linear(name, x, weight, KINDS[kind]).double() - exact).norm() / exact.norm()
-        assert error <= (1e-6 if kind == "bfloat16" else 0.03), (rows, inputs, outputs)
+        assert error <= (1e-6 if kind in EXACT else 0.03), (rows, inputs, outputs)
 
 
 @for_each("activation", library.ACTIVATIONS)
@@ -93,8 +102,8 @@ def test_random_shapes(name: str, kind: str) -> None:
 @for_each("name", instruction_sets())
 def test_gated_pairs(name: str, kind: str, inner: int, activation: str) -> None:
     x, weight, bias = (
-        random_bf16(9, 64, seed=3),
-        random_bf16(2 * inner, 64, seed=4) * 0.3,
+        random_rows(kind, 9, 64, seed=3),
+        random_weight(kind, 2 * inner, 64, seed=4) * 0.3,
         random_bf16(2 * inner, seed=5),
     )
     found = linear(name, x, weight, KINDS[kind], bias=bias, mode=library.GATED, activation=activation).double()
@@ -104,7 +113,7 @@ def test_gated_pairs(name: str, kind: str, inner: int, activation: str) -> None:
         "gelu_pytorch_tanh": lambda gate: functional.gelu(gate, approximate="tanh"),
     }  # fmt: skip
     exact = kinds[activation](gate) * up
-    assert (found - exact).norm() / exact.norm() <= (4e-3 if kind == "bfloat16" else 0.03)
+    assert (found - exact).norm() / exact.norm() <= {"bfloat16": 4e-3, "float16": 1e-6, "float32": 1e-6}.get(kind, 0.03)
 
 
 @pytest.mark.parametrize("activation", library.ACTIVATIONS)
@@ -135,7 +144,7 @@ def test_sums_are_added_to_what_is_there(name: str) -> None:
 @for_each("kind", KINDS)
 @for_each("name", instruction_sets())
 def test_a_row_has_the_same_bits_in_every_batch(name: str, kind: str, mode: int) -> None:
-    x, weight = random_bf16(61, 160, seed=6), random_bf16(192, 160, seed=7)
+    x, weight = random_rows(kind, 61, 160, seed=6), random_weight(kind, 192, 160, seed=7)
     together = linear(name, x, weight, KINDS[kind], mode=mode)
     for first, count in ((0, 1), (3, 2), (10, 3), (5, 4), (20, 5), (31, 6), (7, 7), (2, 23), (0, 60)):
         alone = linear(name, x[first : first + count], weight, KINDS[kind], mode=mode, threads=1 + count % 3)
@@ -146,19 +155,29 @@ def test_a_row_has_the_same_bits_in_every_batch(name: str, kind: str, mode: int)
 @for_each("kind", KINDS)
 @for_each("name", instruction_sets())
 def test_a_row_has_the_same_bits_where_many_rows_pass_over_a_panel_in_pieces(name: str, kind: str, rows: int) -> None:
-    x, weight = random_bf16(rows, 1130, seed=10), random_bf16(90, 1130, seed=11)  # inputs of 36 groups
+    x, weight = random_rows(kind, rows, 1130, seed=10), random_weight(kind, 90, 1130, seed=11)  # 36 groups of inputs
     together = linear(name, x, weight, KINDS[kind])
     for first in sorted({0, 1, rows // 3, rows // 2, rows - 5}):
         assert torch.equal(linear(name, x[first : first + 2], weight, KINDS[kind]), together[first : first + 2])
     exact = x.double() @ weight.double().T
-    assert (together.double() - exact).norm() / exact.norm() <= (2e-6 if kind == "bfloat16" else 0.03)
+    assert (together.double() - exact).norm() / exact.norm() <= (2e-6 if kind in EXACT else 0.03)
+
+
+@for_each("rows", [1, 2, 7, 64, 97])
+@for_each("name", instruction_sets())
+def test_float16_weights_have_the_bits_of_the_same_numbers_in_float32(name: str, rows: int) -> None:
+    x, weight = random_rows("float16", rows, 577, seed=rows), random_weight("float16", 96, 577)
+    weight[0, :3] = torch.tensor([2.0**-24, 65504.0, -(2.0**-15)]).half()  # the smallest, the largest, below normal
+    for mode in (library.STORE, library.GATED):
+        found = linear(name, x, weight, library.FLOAT16, mode=mode)
+        assert torch.equal(found, linear(name, x, weight.float(), library.FLOAT32, mode=mode))
 
 
 @for_each("kind", KINDS)
 @for_each("name", instruction_sets())
 @for_each(("inputs", "place"), [(64, 5), (1100, 5), (1100, 300), (1100, 1099)])
 def test_what_is_no_number_stays_in_its_row(inputs: int, place: int, name: str, kind: str) -> None:
-    x, weight = random_bf16(8, inputs, seed=8), random_bf16(64, inputs, seed=9)
+    x, weight = random_rows(kind, 8, inputs, seed=8), random_weight(kind, 64, inputs, seed=9)
     clean = linear(name, x, weight, KINDS[kind])
     for bad in (torch.nan, -torch.nan, torch.inf, -torch.inf):
         invalid = x.clone()

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.packing import CHUNK_BYTES, LAYOUT, Arena, PackedWeight, Packer
+from chairlift.model.kernels.cpu.packing import CHUNK_BYTES, DTYPES, KINDS, LAYOUT, Arena, PackedWeight, Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
-from support_native import Operations, need_native
+from support_native import Operations, instruction_sets, linear, need_native
 
 
 def packer(kind: int = library.BFLOAT16) -> Packer:
@@ -20,16 +20,21 @@ def packer(kind: int = library.BFLOAT16) -> Packer:
 
 
 def unpacked(weight: PackedWeight) -> torch.Tensor:
-    """Read a bfloat16 weight back from the layout in kernels.h; float32 [outputs, inputs]."""
-    struct = weight.struct
-    words = weight.memory[0].view(torch.bfloat16).view(struct.panels, struct.steps, 64, 2)
+    """Read a weight that is not quantized back from the layout in kernels.h; float32 [outputs, inputs]."""
+    struct, dtype = weight.struct, DTYPES[weight.struct.kind]
+    per_step = 4 // dtype.itemsize
+    if struct.kind == library.FLOAT16:
+        words = weight.memory[0].view(dtype).view(struct.panels, struct.steps, per_step, 64).permute(0, 1, 3, 2)
+    else:
+        words = weight.memory[0].view(dtype).view(struct.panels, struct.steps, 64, per_step)
     return words.permute(0, 2, 1, 3).reshape(struct.panels * 64, -1)[: struct.outputs, : struct.inputs].float()
 
 
 @pytest.mark.parametrize("shape", [(64, 2), (1, 1), (65, 33), (200, 64), (130, 7)])
-def test_every_weight_has_its_place(shape: tuple[int, int]) -> None:
-    rows = torch.randn(shape).bfloat16()
-    assert torch.equal(unpacked(packer().pack([rows])[0]), rows.float())
+@pytest.mark.parametrize("kind", DTYPES)
+def test_every_weight_has_its_place(kind: int, shape: tuple[int, int]) -> None:
+    rows = torch.randn(shape).to(DTYPES[kind])
+    assert torch.equal(unpacked(packer(kind).pack([rows])[0]), rows.float())
 
 
 def test_parts_lie_below_one_another() -> None:
@@ -44,31 +49,44 @@ def test_gates_lie_beside_what_they_gate() -> None:
     assert torch.equal(both[:, 1].flatten(0, 1)[:40], ups.float())
 
 
-@pytest.mark.parametrize("kind", [library.BFLOAT16, library.INT8_CHANNEL, library.INT8_GROUP])
+@pytest.mark.parametrize("kind", KINDS.values())
 def test_a_packed_table_can_be_looked_up_in(kind: int) -> None:
     table = torch.randn(130, 70, generator=torch.Generator().manual_seed(1)).bfloat16()
     packed, rounding_error = packer(kind).pack([table])
     on = Operations("portable")
     x = on.buffer(library.F32, 70)
-    on.native.add_embed(on.handle, None, ctypes.byref(packed.struct), 70, 2.0, x)
+    on.native.add_embed(on.handle, None, False, ctypes.byref(packed.struct), 70, 2.0, x)
     ids = torch.randperm(130, generator=torch.Generator().manual_seed(2))
     assert on.native.reserve(on.handle, len(ids)) == 0
     on.run(len(ids), ids=ids.data_ptr())
     found = on.rows(x, len(ids), torch.float32)[:, :70] / 2
     error = (found - table[ids].float()).norm() / table[ids].float().norm()
-    assert error <= {library.BFLOAT16: 0.0, library.INT8_CHANNEL: 0.01, library.INT8_GROUP: 0.007}[kind]
-    assert (
-        rounding_error is None
-        if kind == library.BFLOAT16
-        else rounding_error == pytest.approx(float(error) ** 2, rel=1e-3)
-    )
+    assert error <= {library.INT8_CHANNEL: 0.01, library.INT8_GROUP: 0.007, library.FLOAT16: 1e-4}.get(kind, 0.0)
+    assert rounding_error is None if kind in DTYPES else rounding_error == pytest.approx(float(error) ** 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", instruction_sets())
+def test_every_float16_is_widened_exactly(name: str) -> None:
+    """By products with 1 in the vectors of each instruction set, and by looking up in a table."""
+    table = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16)[:, None]
+    exact = table[:, 0].float().nan_to_num(7.0, posinf=torch.inf, neginf=-torch.inf)
+    product = linear(name, torch.ones(1, 1), table, library.FLOAT16)[0]
+    packed, _ = packer(library.FLOAT16).pack([table])
+    on, ids = Operations(name), torch.arange(2**16)
+    x = on.buffer(library.F32, 1)
+    on.native.add_embed(on.handle, None, False, ctypes.byref(packed.struct), 1, 1.0, x)
+    assert on.native.reserve(on.handle, len(ids)) == 0
+    on.run(len(ids), ids=ids.data_ptr())
+    for found in (product, on.rows(x, len(ids), torch.float32)[:, 0]):
+        assert torch.equal(found.nan_to_num(7.0, posinf=torch.inf, neginf=-torch.inf), exact)
 
 
 @pytest.mark.parametrize(
     ("kind", "digest"),
     [
         (library.BFLOAT16, "622ef535ae221d3a"), (library.INT8_CHANNEL, "3f8e02992715467e"),
-        (library.INT8_GROUP, "d84c4e917778c64a"),
+        (library.INT8_GROUP, "d84c4e917778c64a"), (library.FLOAT32, "8979367e28dc35b3"),
+        (library.FLOAT16, "e8331e1fb622e0e5"),
     ],
 )  # fmt: skip
 def test_who_changes_the_layout_changes_its_number(kind: int, digest: str) -> None:

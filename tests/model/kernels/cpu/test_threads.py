@@ -91,7 +91,7 @@ def test_a_model_is_packed_by_any_number_of_threads() -> None:
     packed: list[tuple[str | bytes, ...]] = []
     for count in (3, 1, 2):
         pool.renew_threads(count)
-        for kind in ("none", "int8"):
+        for kind in ("bfloat16", "int8"):
             weight, _ = Packer(pool, KINDS[kind]).pack([rows])
             packed.append((kind, *(bytes(each.numpy().tobytes()) for each in weight.memory)))
     pool.close()

@@ -23,12 +23,13 @@ SOURCES = HERE / "csrc"
 LIBRARY = "libchairlift_cpu.so"
 CPU_INFO = Path("/proc/cpuinfo")
 
+AVX2 = ("-mavx2", "-mfma", "-mf16c")
 AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
 INSTRUCTION_SETS: Mapping[str, tuple[str, ...]] = {
     "avx512_bf16": (*AVX512, "-mavx512vnni", "-mavx512bf16"),
     "avx512": AVX512,
-    "avx2_vnni": ("-mavx2", "-mfma", "-mavxvnni"),
-    "avx2": ("-mavx2", "-mfma"),
+    "avx2_vnni": (*AVX2, "-mavxvnni"),
+    "avx2": AVX2,
     "portable": (),
 }
 """Instruction set -> compiler flags of its kernels, the best set first. All but the last are of x86-64."""

@@ -10,10 +10,10 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu.compile import LIBRARY
 from chairlift.model.kernels.cpu.kernel_structs import LMHeadCall, Plan, Step, Weight
 
-BFLOAT16, INT8_CHANNEL, INT8_GROUP = 0, 1, 2
+BFLOAT16, INT8_CHANNEL, INT8_GROUP, FLOAT32, FLOAT16 = range(5)
 PANEL, GROUP, KEY_TILE = 64, 32, 16
 F32, BF16, QUANTIZED = 0, 1, 2
-STORE, ADD, GATED, ROUND = 0, 1, 2, 4
+STORE, ADD, GATED = 0, 1, 2
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_pytorch_tanh": 2}
 STACKED, GATES, UPS = 0, 1, 2
 OUT_OF_MEMORY, INVALID_TOKEN = -1, -2
@@ -29,11 +29,11 @@ _SIGNATURES = {
     "pool_new": (_pointer, POINTER(c_int32), _int),
     "pool_renew_threads": (_int, _pointer, _int),
     "pool_free": (None, _pointer),
-    "pack": (_int, _pointer, POINTER(Weight), _pointer, _int, _int, _int, POINTER(c_double)),
+    "pack": (_int, _pointer, POINTER(Weight), _pointer, _int, _int, _int, _int, POINTER(c_double)),
     "decoder_new": (_pointer, _pointer, c_char_p),
     "decoder_free": (None, _pointer),
     "add_buffer": (_int, _pointer, _int, _int, _int),
-    "add_embed": (None, _pointer, _pointer, POINTER(Weight), _int, _float, _int),
+    "add_embed": (None, _pointer, _pointer, _int, POINTER(Weight), _int, _float, _int),
     "add_norm": (None, _pointer, _int, _pointer, _float, _int, _int, _int),
     "add_quantize": (None, _pointer, _int, _int),
     "add_linear": (None, _pointer, _int, POINTER(Weight), _pointer, _int, _int, POINTER(Weight), _int),
@@ -43,15 +43,18 @@ _SIGNATURES = {
     "run": (_int, _pointer, POINTER(Step)),
     "run_on": (_int, _pointer, POINTER(Step), _int, _pointer, c_size_t, _int, _pointer, c_size_t),
     "multiply": (
-        _int, _pointer, c_char_p, POINTER(Weight), _pointer, _int, _int, _pointer, c_size_t, _int, _pointer, c_size_t,
+        _int, _pointer, c_char_p, POINTER(Weight), _pointer, _int, _int, _pointer, _int, c_size_t, _int, _pointer,
+        c_size_t,
     ),
-    "rms_norm": (_int, _pointer, c_char_p, _pointer, c_size_t, _int, _int, _pointer, _float, _pointer, c_size_t),
+    "rms_norm": (
+        _int, _pointer, c_char_p, _pointer, _int, c_size_t, _int, _int, _pointer, _float, _pointer, c_size_t,
+    ),
     "store_kv": (
-        _int, *[_pointer] * 3, *[_int] * 3, _pointer, c_int64, c_int64, _pointer, c_int64, c_int64, _pointer, _int,
+        _int, *[_pointer] * 3, *[_int] * 4, _pointer, c_int64, c_int64, _pointer, c_int64, c_int64, _pointer, _int,
     ),
     "run_plan": (_int, _pointer, POINTER(Plan), _int, POINTER(LMHeadCall)),
     "buffer": (_pointer, _pointer, _int, POINTER(c_size_t)),
-    "lm_head": (_int, _pointer, _pointer, c_size_t, _int, POINTER(LMHeadCall)),
+    "lm_head": (_int, _pointer, _pointer, _int, c_size_t, _int, POINTER(LMHeadCall)),
     "peak_rate": (c_double, c_char_p, _int),
     "sample": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _pointer, _pointer),
     "top_k": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _int, _pointer, _pointer),

@@ -11,8 +11,14 @@ from chairlift.model.device.huge_page_tensors import huge_pages
 from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.kernels.cpu.threads import ThreadPool
 
-KINDS = {"none": library.BFLOAT16, "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP}
-"""Value of the option `quantization` -> kind of weight."""
+KINDS = {
+    "bfloat16": library.BFLOAT16, "float16": library.FLOAT16, "float32": library.FLOAT32,
+    "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP,
+}  # fmt: skip
+"""Value of the option `quantization`, or a dtype without quantization -> kind of weight."""
+
+DTYPES = {library.BFLOAT16: torch.bfloat16, library.FLOAT16: torch.float16, library.FLOAT32: torch.float32}
+"""Kind of weight -> dtype of its numbers. The int8 kinds are rounded from bfloat16 or float32."""
 
 LAYOUT = 1
 """Version of the layout of packed weights. Files with another version are not read."""
@@ -54,19 +60,21 @@ class PackedWeight:
 
 @dataclass(slots=True)
 class Packer:
-    """Packs bfloat16 weights into the layout of one kind.
+    """Packs weights into the layout of one kind.
 
     Attributes:
         pool: the threads that pack.
         kind: one of KINDS' values.
+        row_dtype: dtype of the rows that are multiplied by the weights.
     """
 
     pool: ThreadPool
     kind: int
+    row_dtype: torch.dtype = torch.bfloat16
     _arena: Arena = field(default_factory=Arena)
 
     def pack(self, parts: Sequence[Tensor], *, gated: bool = False) -> tuple[PackedWeight, float | None]:
-        """Pack bfloat16 weights [O_i, I] as one, stacked by rows; `gated`: the parts are gates and ups of a gated pair.
+        """Pack weights [O_i, I] as one, stacked by rows; `gated`: the parts are gates and ups of a gated pair.
 
         Returns the weight and, for the int8 kinds, the relative rounding error: squared errors over squares.
         Raises MemoryError or OSError if there is too little memory.
@@ -78,14 +86,15 @@ class Packer:
         first = 0
         placements = (library.GATES, library.UPS) if gated else (library.STACKED,) * len(parts)
         for part, placement in zip(parts, placements, strict=True):
-            rows = part.to(torch.bfloat16).contiguous()
+            rows = part.to(DTYPES.get(self.kind, self.row_dtype)).contiguous()
             code = library.load().pack(
-                self.pool.handle, ctypes.byref(weight), rows.data_ptr(), len(rows), placement, first, errors
-            )
+                self.pool.handle, ctypes.byref(weight), rows.data_ptr(), rows.dtype == torch.float32, len(rows),
+                placement, first, errors,
+            )  # fmt: skip
             if code < 0:
                 raise MemoryError("no memory to pack a weight")
             first += len(rows)
-        if self.kind == library.BFLOAT16:
+        if self.kind in DTYPES:
             return packed, None
         return packed, errors[0] / errors[1] if errors[1] else 0.0
 
@@ -95,7 +104,7 @@ class Packer:
         if gated:  # 16 gates and 16 ups alternate
             outputs = 2 * -(-shapes[0][0] // 16) * 16
         panels = -(-outputs // library.PANEL)
-        per_step = 2 if self.kind == library.BFLOAT16 else 4
+        per_step = 4 // DTYPES[self.kind].itemsize if self.kind in DTYPES else 4
         # Inputs are padded to whole steps, or to whole groups, each of which has a scale.
         unit = library.GROUP if self.kind == library.INT8_GROUP else per_step
         steps = -(-inputs // unit) * unit // per_step

@@ -17,7 +17,12 @@ using namespace chairlift;
 namespace {
 
 #if defined(__x86_64__)
-// Older compilers have no name for it.
+// Older compilers have no names for these.
+bool has_f16c() {
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx >> 29 & 1);
+}
+
 bool has_avx_vnni() {
 #if defined(CHAIRLIFT_EMULATES_AVX_VNNI)
     return true;
@@ -32,7 +37,7 @@ const Kernels* kernels_of(const char* name) {
     if (!strcmp(name, "portable")) return get(kernels_portable);
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
@@ -85,9 +90,11 @@ API void chairlift_pool_free(void* pool) { delete (ThreadPool*)pool; }
 
 // errors: adds the sums of squared errors and of squares of the packed values.
 API int chairlift_pack(
-    void* pool, const Weight* weight, const uint16_t* rows, int count, int placement, int first, double* errors) {
+    void* pool, const Weight* weight, const void* rows, int is_f32, int count, int placement, int first,
+    double* errors) {
     try {
-        const QuantizationError error = pack(*(ThreadPool*)pool, *weight, rows, count, (Placement)placement, first);
+        const QuantizationError error =
+            pack(*(ThreadPool*)pool, *weight, rows, is_f32, count, (Placement)placement, first);
         errors[0] += error.squared_error, errors[1] += error.squared_norm;
         return 0;
     } catch (...) {
@@ -107,9 +114,9 @@ API int chairlift_add_buffer(void* decoder, int kind, int width, int quantizatio
 }
 
 API void chairlift_add_embed(
-    void* decoder, const uint16_t* table, const Weight* packed, int width, float factor, int out) {
+    void* decoder, const void* table, int table_is_f32, const Weight* packed, int width, float factor, int out) {
     Decoder& to = *(Decoder*)decoder;
-    to.add(std::make_unique<Embed>(to, table, packed, width, factor, out));
+    to.add(std::make_unique<Embed>(to, table, table_is_f32, packed, width, factor, out));
 }
 
 // quantized: the buffer for the quantized norm, or -1. With a buffer, `out` is scratch memory.
@@ -134,13 +141,14 @@ API void chairlift_add_linear(
     to.add(std::move(linear));
 }
 
+// The cache has the dtype of the buffer for queries: `out`, and `in` of attention.
 API void chairlift_add_rope_cache(
     void* decoder, int in, int out, int group, int cache_index, int num_heads, int num_kv_heads, int head_dim,
     int block_size, const float* norm, float eps, const float* cosines, const float* sines) {
     Decoder& to = *(Decoder*)decoder;
     RopeCacheCall shape = {};
     shape.num_heads = num_heads, shape.norm = norm, shape.eps = eps, shape.cosines = cosines, shape.sines = sines;
-    shape.cache = {nullptr, nullptr, block_size, num_kv_heads, head_dim};
+    shape.cache = {nullptr, nullptr, false, block_size, num_kv_heads, head_dim};
     to.add(std::make_unique<RopeCache>(to, in, out, group, cache_index, shape));
 }
 
@@ -149,7 +157,7 @@ API void chairlift_add_attention(
     int block_size, float scale, float softcap, int window, const float* sinks) {
     Decoder& to = *(Decoder*)decoder;
     AttentionCall shape = {};
-    shape.cache = {nullptr, nullptr, block_size, num_kv_heads, head_dim};
+    shape.cache = {nullptr, nullptr, false, block_size, num_kv_heads, head_dim};
     shape.num_heads = num_heads, shape.scale = scale, shape.softcap = softcap, shape.window = window;
     shape.sinks = sinks;
     const size_t num_plans = to.attention_plans.size();
@@ -177,9 +185,9 @@ API int chairlift_run(void* decoder, const Step* step) {
     }
 }
 
-// Runs all operations with bfloat16 memory of the caller in the place of the buffers `in` and `out`; strides in elements.
+// Runs all operations with memory of the caller in the place of the buffers `in` and `out`; strides in elements.
 API int chairlift_run_on(
-    void* decoder, const Step* step, int in, uint16_t* in_data, size_t in_stride, int out, uint16_t* out_data,
+    void* decoder, const Step* step, int in, void* in_data, size_t in_stride, int out, void* out_data,
     size_t out_stride) {
     try {
         ((Decoder*)decoder)->run_on(*step, in, in_data, in_stride, out, out_data, out_stride);
@@ -198,10 +206,8 @@ API int chairlift_run_plan(void* decoder, Plan* plan, int states, const LMHeadCa
         if (error) return error;
         on.run(on.planned_step.step);
         const Buffer& hidden = on.buffers[states];
-        if (lm_head)
-            on.lm_head(
-                (const uint16_t*)hidden.data, hidden.stride, on.planned_step.sample_tokens(), plan->num_samples,
-                *lm_head);
+        const Rows rows = {hidden.data, hidden.kind == F32, hidden.stride, plan->num_samples};
+        if (lm_head) on.lm_head(rows, on.planned_step.sample_tokens(), *lm_head);
         return NO_ERROR;
     } catch (...) {
         return OUT_OF_MEMORY;
@@ -216,9 +222,9 @@ API void* chairlift_buffer(void* decoder, int index, size_t* stride) {
 }
 
 API int chairlift_lm_head(
-    void* decoder, const uint16_t* rows, size_t stride, int count, const LMHeadCall* call) {
+    void* decoder, const void* rows, int is_f32, size_t stride, int count, const LMHeadCall* call) {
     try {
-        ((Decoder*)decoder)->lm_head(rows, stride, nullptr, count, *call);
+        ((Decoder*)decoder)->lm_head({rows, is_f32 != 0, stride, count}, nullptr, *call);
         return 0;
     } catch (...) {
         return -1;
@@ -281,29 +287,29 @@ API int chairlift_logsumexp(
 }
 
 API int chairlift_multiply(
-    void* pool, const char* instruction_set, const Weight* weight, const float* bias, int mode, int activation,
-    const uint16_t* rows, size_t stride, int count, uint16_t* out, size_t out_stride) {
+    void* pool, const char* instruction_set, const Weight* weight, const float* bias, int is_gated, int activation,
+    const void* rows, int is_f32, size_t stride, int count, void* out, size_t out_stride) {
     return with_kernels(instruction_set, [=](const Kernels& kernels) {
         multiply(
-            *(ThreadPool*)pool, kernels, *weight, bias, (LinearMode)mode, (Activation)activation, {rows, stride, count},
-            out, out_stride);
+            *(ThreadPool*)pool, kernels, *weight, bias, is_gated, (Activation)activation,
+            {rows, is_f32 != 0, stride, count}, out, out_stride);
     });
 }
 
 API int chairlift_rms_norm(
-    void* pool, const char* instruction_set, const uint16_t* rows, size_t stride, int count, int width,
-    const float* factors, float eps, uint16_t* out, size_t out_stride) {
+    void* pool, const char* instruction_set, const void* rows, int is_f32, size_t stride, int count, int width,
+    const float* factors, float eps, void* out, size_t out_stride) {
     return with_kernels(instruction_set, [=](const Kernels& kernels) {
-        rms_norm(*(ThreadPool*)pool, kernels, {rows, stride, count}, width, factors, eps, out, out_stride);
+        rms_norm(
+            *(ThreadPool*)pool, kernels, {rows, is_f32 != 0, stride, count}, width, factors, eps, out, out_stride);
     });
 }
 
 API int chairlift_store_kv(
-    void* pool, uint16_t* cached_keys, uint16_t* cached_values, int block_size, int num_kv_heads, int head_dim,
-    const uint16_t* keys, int64_t key_token_stride, int64_t key_head_stride, const uint16_t* values,
-    int64_t value_token_stride, int64_t value_head_stride, const int64_t* slot_mapping, int count) {
+    void* pool, void* cached_keys, void* cached_values, int is_f32, int block_size, int num_kv_heads, int head_dim,
+    const void* keys, int64_t key_token_stride, int64_t key_head_stride, const void* values, int64_t value_token_stride, int64_t value_head_stride, const int64_t* slot_mapping, int count) {
     try {
-        const KVCache cache = {cached_keys, cached_values, block_size, num_kv_heads, head_dim};
+        const KVCache cache = {cached_keys, cached_values, is_f32 != 0, block_size, num_kv_heads, head_dim};
         store_kv(
             *(ThreadPool*)pool, cache, {keys, key_token_stride, key_head_stride},
             {values, value_token_stride, value_head_stride}, slot_mapping, count);

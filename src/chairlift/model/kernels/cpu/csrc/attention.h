@@ -1,12 +1,14 @@
 // Grouped-query attention over the paged cache: rows of one sequence and one KV head, in spans of 256 keys.
 //
 //     span     scores [rows, 256] = queries times keys          tiles of a few rows by 64 keys, sums in registers
-//              weights = e**(score - max score of the span)   rounded to bfloat16
+//              weights = e**(score - max score of the span)   rounded to the numbers of the cache
 //              sums [rows, head_dim] = weights times values   tiles of a few rows by 64 dimensions
 //     then     the spans of a row are combined in order: a flash attention of two levels.
 //
 // Spans begin at multiples of 256 positions in every batch, so a row's bits do not depend on the thread that computes
 // it.
+//
+// Number: that of the cache and the queries, bfloat16 or float32.
 #pragma once
 
 #include <cmath>
@@ -24,6 +26,10 @@ constexpr int WIDE_ROWS = LANES >= 8 ? 2 : 0, WIDE_VECTORS = LANES == 8 ? 4 : 8;
 constexpr float LOG2_E = 1.44269504f;
 constexpr int PREFETCH_LINES = 4;
 
+// Numbers in four bytes, which are multiplied together.
+template <typename Number>
+constexpr int PER_WORD = 4 / sizeof(Number);
+
 // Tiles of keys whose scores are computed at once, and the most of any number of rows.
 constexpr int score_tiles(int rows) {
     return (LANES == 8 && rows <= WIDE_ROWS ? WIDE_VECTORS : REGISTER_VECTORS) / KEY_VECTORS;
@@ -31,9 +37,10 @@ constexpr int score_tiles(int rows) {
 constexpr int MAX_SCORE_TILES = score_tiles(1);
 
 // The rows of a tile.
+template <typename Number>
 struct TileRows {
     int count;
-    const RowNumber* queries[MAX_TILE_ROWS];
+    const RowNumber<Number>* queries[MAX_TILE_ROWS];
     int last[MAX_TILE_ROWS];   // last visible key: the position of the row's token
     int first[MAX_TILE_ROWS];  // first visible key
     int first_key() const { return first[0]; }
@@ -42,9 +49,10 @@ struct TileRows {
 
 // Finds the addresses of `count` tiles of keys or values of the tile's sequence and KV head, from tile `first` on. A
 // tile has 16 positions. The last address is repeated up to a multiple of MAX_SCORE_TILES.
+template <typename Number>
 static void find_cache_tiles(
-    const AttentionCall& call, const AttentionTile& tile, const uint16_t* cache, int first, int count,
-    const uint16_t** tiles) {
+    const AttentionCall& call, const AttentionTile& tile, const Number* cache, int first, int count,
+    const Number** tiles) {
     const int per_block = call.cache.block_size / KEY_TILE, tile_elements = KEY_TILE * call.cache.head_dim;
     const auto* block = call.block_table + (size_t)tile.sequence * call.max_blocks + first / per_block;
     cache += tile.kv_head * call.cache.head_elements();
@@ -58,32 +66,35 @@ static void find_cache_tiles(
 
 // Computes scores of ROWS rows and score_tiles(ROWS) key tiles into [rows][SPAN], from column 0. With PREFETCHES, each
 // iteration prefetches one line of each tile in `ahead`.
-template <int ROWS, bool PREFETCHES>
+template <typename Number, int ROWS, bool PREFETCHES>
 static void compute_scores(
-    const RowNumber* const* queries, const uint16_t* const* keys, const uint16_t* const* ahead, int dim,
+    const RowNumber<Number>* const* queries, const Number* const* keys, const Number* const* ahead, int dim,
     float* scores) {
+    using Dot = CHAIRLIFT_SET::Dot<Number>;
     constexpr int VECTORS = score_tiles(ROWS) * KEY_VECTORS;
     Floats sums[ROWS][VECTORS];
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) sums[r][v] = Floats{};
-    for (int pair = 0; pair < dim / 2; pair++) {
+    for (int word = 0; word < dim / PER_WORD<Number>; word++) {
         if constexpr (PREFETCHES) {
-            for (int t = 0; t < score_tiles(ROWS); t++) prefetch(ahead[t] + pair * KEY_TILE * 2);
+            for (int t = 0; t < score_tiles(ROWS); t++) prefetch(ahead[t] + word * KEY_TILE * PER_WORD<Number>);
         }
 #pragma GCC unroll 2
-        for (int part = 0; part < Dot<Floats>::PARTS; part++) {
-            Dot<Floats>::Column columns[VECTORS];
+        for (int part = 0; part < Dot::PARTS; part++) {
+            typename Dot::Column columns[VECTORS];
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++)
-                columns[v] = Dot<Floats>::column(
-                    load<Ints>(keys[v / KEY_VECTORS] + (pair * KEY_TILE + v % KEY_VECTORS * LANES) * 2), part);
+                columns[v] = Dot::column(
+                    load<Ints>(
+                        keys[v / KEY_VECTORS] + (word * KEY_TILE + v % KEY_VECTORS * LANES) * PER_WORD<Number>),
+                    part);
 #pragma GCC unroll 8
             for (int r = 0; r < ROWS; r++) {
-                const auto row = Dot<Floats>::row(queries[r] + 2 * pair, part);
+                const auto row = Dot::row(queries[r] + PER_WORD<Number> * word, part);
 #pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot<Floats>::add(sums[r][v], columns[v], row);
+                for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot::add(sums[r][v], columns[v], row);
             }
         }
     }
@@ -95,16 +106,20 @@ static void compute_scores(
 
 // Value tiles of a span, from slot `first` of the first tile to before slot `end` of the last. Slots outside this range
 // may hold other sequences' values or NaN and are never multiplied.
+template <typename Number>
 struct ValueTiles {
-    const uint16_t* tiles[SPAN_TILES];
+    const Number* tiles[SPAN_TILES];
     int count, first, end;
 };
 
 // Computes the weighted sums of ROWS rows over all values, for VECTORS vectors of dimensions from `column` on, into out
 // [ROWS][dim]. With each tile, the tile of the same index in `ahead` is prefetched, if there is one.
-template <int ROWS, int VECTORS>
+template <typename Number, int ROWS, int VECTORS>
 static void weighted_sum(
-    const RowNumber* weights, const ValueTiles& values, const uint16_t* const* ahead, int dim, int column, float* out) {
+    const RowNumber<Number>* weights, const ValueTiles<Number>& values, const Number* const* ahead, int dim, int column,
+    float* out) {
+    using Dot = CHAIRLIFT_SET::Dot<Number>;
+    constexpr int SLOTS = PER_WORD<Number>;
     Floats sums[ROWS][VECTORS];
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++)
@@ -112,24 +127,26 @@ static void weighted_sum(
         for (int v = 0; v < VECTORS; v++) sums[r][v] = Floats{};
     for (int t = 0; t < values.count; t++, weights += KEY_TILE) {
         const int first = t ? 0 : values.first, end = t + 1 < values.count ? KEY_TILE : values.end;
-        const uint16_t* from = values.tiles[t] + (first / 2 * dim + column) * 2;
-        const uint16_t* line = ahead ? ahead[t] : nullptr;
-        for (int slot = first / 2 * 2; slot < end; slot += 2, from += dim * 2) {
+        const Number* from = values.tiles[t] + (first / SLOTS * dim + column) * SLOTS;
+        const Number* line = ahead ? ahead[t] : nullptr;
+        for (int slot = first / SLOTS * SLOTS; slot < end; slot += SLOTS, from += dim * SLOTS) {
             // A weight of 0 is not enough: 0 * NaN is NaN.
-            const Ints in_range = broadcast((slot < first ? 0 : 0xffff) | (slot + 1 < end ? (int32_t)0xffff0000 : 0));
+            const Ints in_range = broadcast(
+                SLOTS == 1 ? -1 : (slot < first ? 0 : 0xffff) | (slot + 1 < end ? (int32_t)0xffff0000 : 0));
             if (line)
-                for (int end = slot * dim + 2 * dim, at = slot * dim; at < end; at += LINE / 2) prefetch(line + at);
+                for (int end = (slot + SLOTS) * dim, at = slot * dim; at < end; at += LINE / sizeof(Number))
+                    prefetch(line + at);
 #pragma GCC unroll 2
-            for (int part = 0; part < Dot<Floats>::PARTS; part++) {
-                Dot<Floats>::Column columns[VECTORS];
+            for (int part = 0; part < Dot::PARTS; part++) {
+                typename Dot::Column columns[VECTORS];
 #pragma GCC unroll 8
                 for (int v = 0; v < VECTORS; v++)
-                    columns[v] = Dot<Floats>::column(load<Ints>(from + v * LANES * 2) & in_range, part);
+                    columns[v] = Dot::column(load<Ints>(from + v * LANES * SLOTS) & in_range, part);
 #pragma GCC unroll 8
                 for (int r = 0; r < ROWS; r++) {
-                    const auto row = Dot<Floats>::row(weights + r * SPAN + slot, part);
+                    const auto row = Dot::row(weights + r * SPAN + slot, part);
 #pragma GCC unroll 8
-                    for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot<Floats>::add(sums[r][v], columns[v], row);
+                    for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot::add(sums[r][v], columns[v], row);
                 }
             }
         }
@@ -140,32 +157,55 @@ static void weighted_sum(
         for (int v = 0; v < VECTORS; v++) store(out + r * dim + column + v * LANES, sums[r][v]);
 }
 
-template <bool PREFETCHES>
+template <bool PREFETCHES, typename Number>
 CHAIRLIFT_INLINE void dispatch_scores(
-    int rows, const RowNumber* const* queries, const uint16_t* const* keys, const uint16_t* const* ahead, int dim,
+    int rows, const RowNumber<Number>* const* queries, const Number* const* keys, const Number* const* ahead, int dim,
     float* to) {
+    // Of more than REGISTER_ROWS rows none is compiled; no caller asks for them.
     switch (rows) {
-        case 1: return compute_scores<1, PREFETCHES>(queries, keys, ahead, dim, to);
-        case 2: return compute_scores<2, PREFETCHES>(queries, keys, ahead, dim, to);
-        case 3: if constexpr (REGISTER_ROWS >= 3) return compute_scores<3, PREFETCHES>(queries, keys, ahead, dim, to);
-        case 4: if constexpr (REGISTER_ROWS >= 4) return compute_scores<4, PREFETCHES>(queries, keys, ahead, dim, to);
-        case 5: if constexpr (REGISTER_ROWS >= 5) return compute_scores<5, PREFETCHES>(queries, keys, ahead, dim, to);
-        case 6: if constexpr (REGISTER_ROWS >= 6) return compute_scores<6, PREFETCHES>(queries, keys, ahead, dim, to);
+        case 1: return compute_scores<Number, 1, PREFETCHES>(queries, keys, ahead, dim, to);
+        case 2: return compute_scores<Number, 2, PREFETCHES>(queries, keys, ahead, dim, to);
+        case 3:
+            if constexpr (REGISTER_ROWS >= 3)
+                return compute_scores<Number, 3, PREFETCHES>(queries, keys, ahead, dim, to);
+            [[fallthrough]];
+        case 4:
+            if constexpr (REGISTER_ROWS >= 4)
+                return compute_scores<Number, 4, PREFETCHES>(queries, keys, ahead, dim, to);
+            [[fallthrough]];
+        case 5:
+            if constexpr (REGISTER_ROWS >= 5)
+                return compute_scores<Number, 5, PREFETCHES>(queries, keys, ahead, dim, to);
+            [[fallthrough]];
+        case 6:
+            if constexpr (REGISTER_ROWS >= 6)
+                return compute_scores<Number, 6, PREFETCHES>(queries, keys, ahead, dim, to);
     }
 }
 
-template <int VECTORS>
+template <int VECTORS, typename Number>
 CHAIRLIFT_INLINE void dispatch_weighted_sum(
-    int rows, const RowNumber* weights, const ValueTiles& values, const uint16_t* const* ahead, int dim, int column,
-    float* to) {
+    int rows, const RowNumber<Number>* weights, const ValueTiles<Number>& values, const Number* const* ahead, int dim,
+    int column, float* to) {
     constexpr int MAX_ROWS = VECTORS > REGISTER_VECTORS ? WIDE_ROWS : REGISTER_ROWS;
     switch (rows) {
-        case 1: return weighted_sum<1, VECTORS>(weights, values, ahead, dim, column, to);
-        case 2: return weighted_sum<2, VECTORS>(weights, values, ahead, dim, column, to);
-        case 3: if constexpr (MAX_ROWS >= 3) return weighted_sum<3, VECTORS>(weights, values, ahead, dim, column, to);
-        case 4: if constexpr (MAX_ROWS >= 4) return weighted_sum<4, VECTORS>(weights, values, ahead, dim, column, to);
-        case 5: if constexpr (MAX_ROWS >= 5) return weighted_sum<5, VECTORS>(weights, values, ahead, dim, column, to);
-        case 6: if constexpr (MAX_ROWS >= 6) return weighted_sum<6, VECTORS>(weights, values, ahead, dim, column, to);
+        case 1: return weighted_sum<Number, 1, VECTORS>(weights, values, ahead, dim, column, to);
+        case 2: return weighted_sum<Number, 2, VECTORS>(weights, values, ahead, dim, column, to);
+        case 3:
+            if constexpr (MAX_ROWS >= 3)
+                return weighted_sum<Number, 3, VECTORS>(weights, values, ahead, dim, column, to);
+            [[fallthrough]];
+        case 4:
+            if constexpr (MAX_ROWS >= 4)
+                return weighted_sum<Number, 4, VECTORS>(weights, values, ahead, dim, column, to);
+            [[fallthrough]];
+        case 5:
+            if constexpr (MAX_ROWS >= 5)
+                return weighted_sum<Number, 5, VECTORS>(weights, values, ahead, dim, column, to);
+            [[fallthrough]];
+        case 6:
+            if constexpr (MAX_ROWS >= 6)
+                return weighted_sum<Number, 6, VECTORS>(weights, values, ahead, dim, column, to);
     }
 }
 
@@ -187,16 +227,19 @@ static float mask_and_max(const AttentionCall& call, float* scores, int begin, i
     return reduce_max(max_values);
 }
 
-// Converts the scores of one row to weights 2**((score - max_score) * factor) in bfloat16. Returns the sum of the
-// weights before they are rounded.
-static float exp_weights_bf16(const float* scores, RowNumber* weights, int width, float factor, float max_score) {
+// Converts the scores of one row to weights 2**((score - max_score) * factor), rounded to numbers of the cache. Returns
+// the sum of the weights before they are rounded.
+template <typename Number>
+static float span_weights(
+    const float* scores, RowNumber<Number>* weights, int width, float factor, float max_score) {
     // Without a visible key every score is -inf, and -inf - -inf would be NaN.
     const float bound = max_score == -INFINITY ? 0.0f : max_score;
     Floats total = {};
     for (int i = 0; i < width; i += LANES) {
-        const Floats weight = power_of_two((load<Floats>(scores + i) - bound) * factor);
+        const Floats exponent = (load<Floats>(scores + i) - bound) * factor;
+        const Floats weight = sizeof(Number) == 4 ? precise_power_of_two(exponent) : power_of_two(exponent);
         total += weight;
-        store_row(weights + i, weight);
+        store_row<Number>(weights + i, weight);
     }
     return reduce_sum(total);
 }
@@ -215,25 +258,30 @@ CHAIRLIFT_INLINE void combine_row(
 }
 
 // The key tiles of one span that are visible to any row. Blocks before them may belong to other sequences by now.
+template <typename Number>
 struct SpanTiles {
     int first_tile, num_tiles, first, end;
-    const uint16_t* keys[SPAN_TILES];
+    const Number* keys[SPAN_TILES];
 };
 
-static SpanTiles find_span_tiles(const AttentionCall& call, const AttentionTile& tile, int first, int last, int span) {
-    SpanTiles span_tiles;
+template <typename Number>
+static SpanTiles<Number> find_span_tiles(
+    const AttentionCall& call, const AttentionTile& tile, int first, int last, int span) {
+    SpanTiles<Number> span_tiles;
     span_tiles.end = last + 1 < (span + 1) * SPAN ? last + 1 : (span + 1) * SPAN;
     span_tiles.first = first > span * SPAN ? first : span * SPAN;
     span_tiles.first_tile = span_tiles.first / KEY_TILE;
     span_tiles.num_tiles = (span_tiles.end - span_tiles.first_tile * KEY_TILE + KEY_TILE - 1) / KEY_TILE;
-    find_cache_tiles(call, tile, call.cache.keys, span_tiles.first_tile, span_tiles.num_tiles, span_tiles.keys);
+    const Number* keys = (const Number*)call.cache.keys;
+    find_cache_tiles(call, tile, keys, span_tiles.first_tile, span_tiles.num_tiles, span_tiles.keys);
     return span_tiles;
 }
 
 // Prefetches `count` lines of each tile, from line `first` on.
-CHAIRLIFT_INLINE void prefetch_lines(const uint16_t* const* tiles, int num_tiles, int first, int count) {
+template <typename Number>
+CHAIRLIFT_INLINE void prefetch_lines(const Number* const* tiles, int num_tiles, int first, int count) {
     for (int t = 0; t < num_tiles; t++)
-        for (int line = first; line < first + count; line++) prefetch(tiles[t] + line * LINE / 2);
+        for (int line = first; line < first + count; line++) prefetch(tiles[t] + line * LINE / sizeof(Number));
 }
 
 // Computes one span. Writes the weighted sums [rows][dim] and, per row, the largest score as an exponent of two and the
@@ -243,25 +291,27 @@ CHAIRLIFT_INLINE void prefetch_lines(const uint16_t* const* tiles, int num_tiles
 // prefetching; only the first lines of the values are prefetched, while weights are computed and memory is idle. With
 // more rows in one group, values are prefetched while keys are read, and the keys of the span `next` while values are
 // read: see ADR 0025.
+template <typename Number>
 static void compute_span(
-    const AttentionCall& call, const AttentionTile& tile, const TileRows& tile_rows, const SpanTiles& span_tiles,
-    const SpanTiles& next, float* sums, float* max_scores, float* totals) {
+    const AttentionCall& call, const AttentionTile& tile, const TileRows<Number>& tile_rows,
+    const SpanTiles<Number>& span_tiles, const SpanTiles<Number>& next, float* sums, float* max_scores, float* totals) {
     const int dim = call.cache.head_dim, rows = tile_rows.count, begin = span_tiles.first_tile * KEY_TILE;
     const int width = span_tiles.num_tiles * KEY_TILE;
     const float factor = (call.softcap > 0 ? call.softcap : call.scale) * LOG2_E;
     alignas(64) float scores[MAX_TILE_ROWS * SPAN];
-    alignas(64) RowNumber weights[MAX_TILE_ROWS * SPAN];
-    ValueTiles values = {
+    alignas(64) RowNumber<Number> weights[MAX_TILE_ROWS * SPAN];
+    ValueTiles<Number> values = {
         {}, span_tiles.num_tiles, span_tiles.first - begin,
         span_tiles.end - begin - (span_tiles.num_tiles - 1) * KEY_TILE};
-    find_cache_tiles(call, tile, call.cache.values, span_tiles.first_tile, span_tiles.num_tiles, values.tiles);
+    const Number* cached_values = (const Number*)call.cache.values;
+    find_cache_tiles(call, tile, cached_values, span_tiles.first_tile, span_tiles.num_tiles, values.tiles);
     const int groups = (rows + REGISTER_ROWS - 1) / REGISTER_ROWS;
     const bool hardware_prefetches = LANES == 16 && rows <= WIDE_ROWS;
     const bool software_prefetches = (groups == 1 || LANES == 8) && !hardware_prefetches;
     for (int t = 0; t < span_tiles.num_tiles; t += score_tiles(rows / groups))
         for (int group = 0, r = 0, count; group < groups; group++, r += count) {
             count = rows / groups + (group < rows % groups);
-            const uint16_t *const *keys = span_tiles.keys + t, *const *ahead = values.tiles + t;
+            const Number *const *keys = span_tiles.keys + t, *const *ahead = values.tiles + t;
             float* to = scores + r * SPAN + t * KEY_TILE;
             if (software_prefetches && group == 0)
                 dispatch_scores<true>(count, tile_rows.queries + r, keys, ahead, dim, to);
@@ -273,10 +323,10 @@ static void compute_span(
         max_scores[r] = mask_and_max(call, scores + r * SPAN, begin, width, tile_rows.first[r], tile_rows.last[r]);
     }
     for (int r = 0; r < rows; r++) {
-        totals[r] = exp_weights_bf16(scores + r * SPAN, weights + r * SPAN, width, factor, max_scores[r]);
+        totals[r] = span_weights<Number>(scores + r * SPAN, weights + r * SPAN, width, factor, max_scores[r]);
         max_scores[r] *= factor;
     }
-    const uint16_t* ahead[SPAN_TILES];
+    const Number* ahead[SPAN_TILES];
     for (int t = 0; t < span_tiles.num_tiles; t++) ahead[t] = t < next.num_tiles ? next.keys[t] : nullptr;
     for (int group = 0, r = 0, count; group < groups; group++, r += count) {
         count = rows / groups + (group < rows % groups);
@@ -286,7 +336,7 @@ static void compute_span(
                               : remaining >= REGISTER_VECTORS                   ? REGISTER_VECTORS
                                                                                 : 1;
             step_width = vectors * LANES;
-            const uint16_t* const* tiles = software_prefetches && group == 0 && column == 0 ? ahead : nullptr;
+            const Number* const* tiles = software_prefetches && group == 0 && column == 0 ? ahead : nullptr;
             if (vectors == WIDE_VECTORS)
                 dispatch_weighted_sum<WIDE_VECTORS>(
                     count, weights + r * SPAN, values, tiles, dim, column, sums + r * dim);
@@ -300,14 +350,17 @@ static void compute_span(
 }
 
 // Finds the rows of a tile; without `memory` for widened queries, [MAX_TILE_ROWS][dim], not their queries.
-static TileRows make_tile_rows(const AttentionCall& call, const AttentionTile& tile, RowNumber* memory) {
+template <typename Number>
+static TileRows<Number> make_tile_rows(
+    const AttentionCall& call, const AttentionTile& tile, RowNumber<Number>* memory) {
     const int heads_per_kv = call.num_heads / call.cache.num_kv_heads, dim = call.cache.head_dim;
     const int begin = call.cu_seqlens_q[tile.sequence], end = call.cu_seqlens_q[tile.sequence + 1];
-    TileRows tile_rows;
+    TileRows<Number> tile_rows;
     tile_rows.count = tile.num_rows;
     for (int i = 0; i < tile.num_rows; i++) {
         const int token = begin + (tile.first_row + i) / heads_per_kv, head = (tile.first_row + i) % heads_per_kv;
-        const uint16_t* query = call.queries + token * call.queries_stride + (tile.kv_head * heads_per_kv + head) * dim;
+        const Number* query =
+            (const Number*)call.queries + token * call.queries_stride + (tile.kv_head * heads_per_kv + head) * dim;
         if (memory) tile_rows.queries[i] = row_numbers(query, dim, memory + i * dim);
         tile_rows.last[i] = call.seq_lens[tile.sequence] - (end - token);
         tile_rows.first[i] = call.window && tile_rows.last[i] >= call.window ? tile_rows.last[i] - call.window + 1 : 0;
@@ -341,12 +394,14 @@ static void write_row(const AttentionCall& call, const AttentionTile& tile, int 
 }
 
 // Computes one tile. A tile with all spans of its row block writes the output, any other its partial results.
-static void attention(const AttentionCall& call, const AttentionTile& tile, const AttentionTile* next_tile) {
+template <typename Number>
+static void attention_of(const AttentionCall& call, const AttentionTile& tile, const AttentionTile* next_tile) {
+    constexpr bool IS_WIDENED = WIDENS_ROWS && sizeof(Number) == sizeof(Bfloat16);
     const int dim = call.cache.head_dim;
-    alignas(64) RowNumber memory[WIDENS_ROWS ? MAX_TILE_ROWS * MAX_HEAD_DIM : MAX_HEAD_DIM];
-    const TileRows tile_rows = make_tile_rows(call, tile, memory);
-    SpanTiles span_tiles =
-        find_span_tiles(call, tile, tile_rows.first_key(), tile_rows.last_key(), tile.first_span), next;
+    alignas(64) RowNumber<Number> memory[IS_WIDENED ? MAX_TILE_ROWS * MAX_HEAD_DIM : 1];
+    const TileRows<Number> tile_rows = make_tile_rows<Number>(call, tile, memory);
+    SpanTiles<Number> span_tiles = find_span_tiles<Number>(
+        call, tile, tile_rows.first_key(), tile_rows.last_key(), tile.first_span), next;
     alignas(64) float sums[MAX_TILE_ROWS * MAX_HEAD_DIM], combined[MAX_TILE_ROWS * MAX_HEAD_DIM];
     float max_scores[MAX_TILE_ROWS], totals[MAX_TILE_ROWS], combined_max[MAX_TILE_ROWS], combined_totals[MAX_TILE_ROWS];
     const bool is_whole = tile.partial_index < 0;
@@ -355,11 +410,12 @@ static void attention(const AttentionCall& call, const AttentionTile& tile, cons
     for (int i = 0; i < tile.num_spans; i++) {
         next.num_tiles = 0;
         if (i + 1 < tile.num_spans)
-            next = find_span_tiles(call, tile, tile_rows.first_key(), tile_rows.last_key(), tile.first_span + i + 1);
+            next = find_span_tiles<Number>(
+                call, tile, tile_rows.first_key(), tile_rows.last_key(), tile.first_span + i + 1);
         else if (next_tile) {
-            const TileRows next_rows = make_tile_rows(call, *next_tile, nullptr);
-            next =
-                find_span_tiles(call, *next_tile, next_rows.first_key(), next_rows.last_key(), next_tile->first_span);
+            const TileRows<Number> next_rows = make_tile_rows<Number>(call, *next_tile, nullptr);
+            next = find_span_tiles<Number>(
+                call, *next_tile, next_rows.first_key(), next_rows.last_key(), next_tile->first_span);
         }
         compute_span(call, tile, tile_rows, span_tiles, next, sums, max_scores, totals);
         span_tiles = next;
@@ -377,6 +433,10 @@ static void attention(const AttentionCall& call, const AttentionTile& tile, cons
     }
     for (int r = 0; is_whole && r < tile_rows.count; r++)
         write_row(call, tile, r, combined + r * dim, combined_totals[r]);
+}
+
+static void attention(const AttentionCall& call, const AttentionTile& tile, const AttentionTile* next_tile) {
+    return call.cache.is_f32 ? attention_of<float>(call, tile, next_tile) : attention_of<Bfloat16>(call, tile, next_tile);
 }
 
 // Combines the partial results of a row block and writes its output. tile: the first tile of the row block.

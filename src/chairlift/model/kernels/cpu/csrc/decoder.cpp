@@ -53,10 +53,10 @@ Decoder::~Decoder() {
 
 int Decoder::add_buffer(BufferKind kind, int width, WeightKind quantization) {
     Buffer buffer = {kind, width, quantization};
-    // Rows are padded to whole panels of a weight. A bfloat16 row has one cache line more, so that rows do not map to
-    // the same cache sets.
+    // Rows are padded to whole panels of a weight. They have one cache line more, so that rows do not map to the same
+    // cache sets.
     buffer.stride = kind == QUANTIZED ? round_up(width, GROUP)
-                                      : round_up(width, PANEL) + (kind == BF16 ? LINE_BYTES / 2 : 0);
+                                      : round_up(width, PANEL) + LINE_BYTES / (kind == BF16 ? 2 : 4);
     buffers.push_back(buffer);
     return (int)buffers.size() - 1;
 }
@@ -101,7 +101,7 @@ void Decoder::run(const Step& step) {
 }
 
 void Decoder::run_on(
-    const Step& step, int in, uint16_t* in_data, size_t in_stride, int out, uint16_t* out_data, size_t out_stride) {
+    const Step& step, int in, void* in_data, size_t in_stride, int out, void* out_data, size_t out_stride) {
     const Buffer own_in = buffers[in], own_out = buffers[out];
     buffers[in].data = in_data, buffers[in].stride = in_stride;
     buffers[out].data = out_data, buffers[out].stride = out_stride;
@@ -147,31 +147,16 @@ void Decoder::run_worker(const Step& step, int thread_index) {
     }
 }
 
-void Decoder::lm_head(
-    const uint16_t* rows, size_t stride, const int32_t* row_indices, int count, const LMHeadCall& request) {
+void Decoder::lm_head(const Rows& rows, const int32_t* row_indices, const LMHeadCall& request) {
     const double started_at = now();
     const Weight& weight = *request.weight;
-    const bool quantized = weight.kind != BFLOAT16;
-    const size_t scales_per_row = weight.kind == INT8_GROUP ? weight.groups() : 1;
-    const size_t width = (size_t)weight.steps * (quantized ? 4 : 2);
-    const int num_threads = pool.max_size();
-    std::vector<uint16_t> padded(count * width);
-    std::vector<int8_t> bytes(quantized ? count * width : 0);
-    std::vector<float> scales(quantized ? count * scales_per_row : 0);
-    std::vector<int32_t> sums(quantized ? count * scales_per_row : 0);
+    const int num_threads = pool.max_size(), count = rows.count;
     std::vector<ArgMax> argmaxes((size_t)num_threads * 2 * count, ArgMax{-INFINITY, INT32_MAX});
-    for (int row = 0; row < count; row++)
-        memcpy(
-            &padded[row * width], rows + (row_indices ? row_indices[row] : row) * stride,
-            weight.inputs * sizeof *rows);
-    LinearCall call = {&weight, {(const uint8_t*)padded.data(), width * 2, count, nullptr, nullptr}, nullptr, LOGITS,
-                       SILU, nullptr, 0, false, request.rows, request.mask_words};
-    if (quantized) {
-        kernels.quantize(
-            {padded.data(), false, width, (int32_t)width, weight.kind, bytes.data(), width, scales.data(), sums.data()},
-            0, count);
-        call.rows = {(const uint8_t*)bytes.data(), width, count, scales.data(), sums.data()};
-    }
+    LinearInput input;
+    input.copy(weight, rows, row_indices);
+    if (const QuantizeCall* quantize = input.quantize_call()) kernels.quantize(*quantize, 0, count);
+    const LinearCall call = {&weight, input.rows, nullptr, LOGITS, SILU, nullptr, 0, false, request.rows,
+                             request.mask_words};
     struct Job {
         Decoder& decoder;
         const LinearCall& call;

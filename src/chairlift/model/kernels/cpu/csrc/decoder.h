@@ -18,6 +18,7 @@
 
 #include "kernels.h"
 #include "step.h"
+#include "tensors.h"
 #include "thread_pool.h"
 
 namespace chairlift {
@@ -45,7 +46,6 @@ struct Buffer {
     size_t bytes(size_t tokens) const;
     size_t scales_per_row() const;
     float* f32() const { return (float*)data; }
-    uint16_t* bf16() const { return (uint16_t*)data; }
     Activations rows(int count) const;
     void clear(size_t row) const { memset((char*)data + row * bytes(1), 0, bytes(1)); }
 };
@@ -103,13 +103,12 @@ public:
     // Runs all operations. Throws std::bad_alloc before the first of them.
     void run(const Step& step);
 
-    // Runs all operations with a caller's bfloat16 memory in the place of two buffers. Throws as run() does.
-    void run_on(const Step& step, int in, uint16_t* in_data, size_t in_stride, int out, uint16_t* out_data,
-                size_t out_stride);
+    // Runs all operations with a caller's memory in the place of two buffers of the same kinds. Throws as run() does.
+    void run_on(const Step& step, int in, void* in_data, size_t in_stride, int out, void* out_data, size_t out_stride);
 
-    // Multiplies bfloat16 rows [count, weight.inputs], `stride` elements apart, by the lm_head. Rows are quantized
-    // first if the lm_head is. row_indices: which rows; null: the first `count`. Throws std::bad_alloc.
-    void lm_head(const uint16_t* rows, size_t stride, const int32_t* row_indices, int count, const LMHeadCall& call);
+    // Multiplies rows by the lm_head. Rows are quantized first if the lm_head is. row_indices: rows.count of them; null:
+    // the first. Throws std::bad_alloc.
+    void lm_head(const Rows& rows, const int32_t* row_indices, const LMHeadCall& call);
 
     const std::vector<OpTime>& op_times() const { return op_times_; }
     void clear_op_times() { op_times_.clear(); }

@@ -8,12 +8,9 @@
 
 namespace chairlift::CHAIRLIFT_SET {
 
-// Elements of a row in a step: its bytes, or the two bfloat16 widened to float32.
-template <typename Row>
-constexpr int STEP_ELEMENTS = sizeof(Row) == 1 ? 4 : 2;
-
 // Keeps a vector in a register. Without it, compilers load the vector again for each use.
-CHAIRLIFT_INLINE void keep_in_register([[maybe_unused]] Ints& vector) {
+template <typename Vector>
+CHAIRLIFT_INLINE void keep_in_register([[maybe_unused]] Vector& vector) {
 #if defined(__AVX512F__)
     asm("" : "+v"(vector));
 #endif
@@ -43,56 +40,93 @@ CHAIRLIFT_INLINE Ints dot_quads(Ints sum, Ints left, Ints right) {
 #endif
 }
 
-// The products of bfloat16 pairs if Sum is Floats, of int8 quads if it is Ints.
-template <typename Sum>
+// The products of a word of numbers: one float32, two bfloat16, four int8, or two float16 by two float32.
+//
+// Sum, Column: a vector of sums, and of a panel.
+// PARTS: products in a row that make those of a word.
+// ROW_BYTES: bytes of a row in a step.
+template <typename Numbers>
 struct Dot;
+
+CHAIRLIFT_INLINE Floats broadcast_float(const void* from) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    return (Floats)_mm256_broadcast_ss((const float*)from);  // compilers would move it through a scalar register
+#else
+    float value;
+    memcpy(&value, from, sizeof value);
+    return broadcast(value);
+#endif
+}
+
+template <>
+struct Dot<float> {
+    static constexpr int PARTS = 1, ROW_BYTES = 4;
+    using Sum = Floats;
+    using Column = Floats;
+    static CHAIRLIFT_INLINE Floats column(Ints words, int) {
+        keep_in_register(words);
+        return as_floats(words);
+    }
+    template <typename Row>
+    static CHAIRLIFT_INLINE Floats row(const Row* word, int) { return broadcast_float(word); }
+    static CHAIRLIFT_INLINE Floats add(Floats sum, Floats column, Floats row) { return fma(column, row, sum); }
+};
+
+// The products of the first inputs, then those of the second: as exact and in the same order as in float32.
+template <>
+struct Dot<Float16> {
+    static constexpr int PARTS = 2, ROW_BYTES = 8;
+    using Sum = Floats;
+    using Column = Floats;
+    static CHAIRLIFT_INLINE Floats row(const uint8_t* pair, int part) { return broadcast_float(pair + 4 * part); }
+    static CHAIRLIFT_INLINE Floats add(Floats sum, Floats column, Floats row) { return fma(column, row, sum); }
+};
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
 
 // A bfloat16 of a row that is multiplied by many vectors, widened.
-using RowNumber = float;
+using WideBfloat16 = float;
 constexpr bool WIDENS_ROWS = true;
 
 // Returns `count` numbers of a row; `memory` is for those that are widened.
-CHAIRLIFT_INLINE const RowNumber* row_numbers(const uint16_t* row, int count, RowNumber* memory) {
+CHAIRLIFT_INLINE const float* row_numbers(const Bfloat16* row, int count, float* memory) {
     int i = 0;
     for (; i + LANES <= count; i += LANES) store(memory + i, bf16_to_f32(row + i));
     for (; i < count; i++) memory[i] = bf16_to_f32(row[i]);
     return memory;
 }
 
-// Rounds to bfloat16.
-CHAIRLIFT_INLINE void store_row(RowNumber* to, Floats values) {
-    uint16_t halves[LANES];
+CHAIRLIFT_INLINE void store_rounded_row(float* to, Floats values) {
+    Bfloat16 halves[LANES];
     store_bf16(halves, values);
     store(to, bf16_to_f32(halves));
 }
 
 // The lower numbers of all lanes are widened and multiplied, then the upper ones.
 template <>
-struct Dot<Floats> {
-    static constexpr int PARTS = 2;
+struct Dot<Bfloat16> {
+    static constexpr int PARTS = 2, ROW_BYTES = 4;
+    using Sum = Floats;
     using Column = Floats;
     static CHAIRLIFT_INLINE Floats column(Ints words, int part) {
         return as_floats(part ? words & broadcast((int32_t)0xffff0000) : words << 16);
     }
     static CHAIRLIFT_INLINE Floats row(const uint8_t* word, int part) { return column(broadcast_word(word), part); }
-    static CHAIRLIFT_INLINE Floats row(const RowNumber* pair, int part) {
-        return (Floats)_mm256_broadcast_ss(pair + part);  // compilers would move it through a scalar register
-    }
+    static CHAIRLIFT_INLINE Floats row(const float* pair, int part) { return broadcast_float(pair + part); }
     static CHAIRLIFT_INLINE Floats add(Floats sum, Floats column, Floats row) { return fma(column, row, sum); }
 };
 
 #else
 
-using RowNumber = uint16_t;
+using WideBfloat16 = Bfloat16;
 constexpr bool WIDENS_ROWS = false;
-CHAIRLIFT_INLINE const RowNumber* row_numbers(const uint16_t* row, int, RowNumber*) { return row; }
-CHAIRLIFT_INLINE void store_row(RowNumber* to, Floats values) { store_bf16(to, values); }
+CHAIRLIFT_INLINE const Bfloat16* row_numbers(const Bfloat16* row, int, Bfloat16*) { return row; }
+CHAIRLIFT_INLINE void store_rounded_row(Bfloat16* to, Floats values) { store_bf16(to, values); }
 
 template <>
-struct Dot<Floats> {
-    static constexpr int PARTS = 1;
+struct Dot<Bfloat16> {
+    static constexpr int PARTS = 1, ROW_BYTES = 4;
+    using Sum = Floats;
     using Column = Ints;
     static CHAIRLIFT_INLINE Ints column(Ints words, int) { return words; }
     template <typename Row>
@@ -110,8 +144,9 @@ constexpr bool MOVES_SIGNS = true;
 // The magnitude of a weight is the unsigned byte of a product, and its sign moves to the row's byte. A sum of two
 // products is at most 2 * 128 * 127 and fits 16 bits.
 template <>
-struct Dot<Ints> {
-    static constexpr int PARTS = 1;
+struct Dot<Int8> {
+    static constexpr int PARTS = 1, ROW_BYTES = 4;
+    using Sum = Ints;
     struct Column {
         Ints values, magnitudes;
     };
@@ -134,8 +169,9 @@ struct Dot<Ints> {
 constexpr bool MOVES_SIGNS = false;
 
 template <>
-struct Dot<Ints> {
-    static constexpr int PARTS = 1;
+struct Dot<Int8> {
+    static constexpr int PARTS = 1, ROW_BYTES = 4;
+    using Sum = Ints;
     using Column = Ints;
     static CHAIRLIFT_INLINE Ints column(Ints words, int) {
         keep_in_register(words);  // bfloat16 columns stay by themselves
@@ -148,5 +184,41 @@ struct Dot<Ints> {
 };
 
 #endif
+
+// A vector of a panel: of the `vector`-th LANES outputs from `step` on.
+template <typename Numbers>
+CHAIRLIFT_INLINE typename Dot<Numbers>::Column load_column(const uint8_t* step, int vector, int part) {
+    return Dot<Numbers>::column(load<Ints>(step + vector * sizeof(Ints)), part);
+}
+
+template <>
+CHAIRLIFT_INLINE Floats load_column<Float16>(const uint8_t* step, int vector, int part) {
+    Floats values = f16_to_f32((const Float16*)step + part * PANEL + vector * LANES);
+    keep_in_register(values);
+    return values;
+}
+
+// A number of the rows of attention by numbers in the cache: as it is, or widened.
+template <typename Numbers>
+struct RowNumberOf {
+    using Type = float;
+};
+template <>
+struct RowNumberOf<Bfloat16> {
+    using Type = WideBfloat16;
+};
+template <typename Numbers>
+using RowNumber = typename RowNumberOf<Numbers>::Type;
+
+CHAIRLIFT_INLINE const float* row_numbers(const float* row, int, float*) { return row; }
+
+// Writes numbers of a row, rounded to those of the cache.
+template <typename Numbers>
+CHAIRLIFT_INLINE void store_row(RowNumber<Numbers>* to, Floats values) {
+    if constexpr (sizeof(Numbers) == sizeof(float))
+        store(to, values);
+    else
+        store_rounded_row(to, values);
+}
 
 }  // namespace chairlift::CHAIRLIFT_SET

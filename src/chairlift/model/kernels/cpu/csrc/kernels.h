@@ -14,16 +14,27 @@
 
 namespace chairlift {
 
-// A weight [outputs, inputs] is stored in panels of 64 outputs. A step holds four bytes per output: two bfloat16 or
-// four int8.
+// A weight [outputs, inputs] is stored in panels of 64 outputs. A step holds four bytes per output: one float32, two
+// bfloat16, two float16 or four int8.
 //
 //     panel 0: step 0: [64 outputs][4 bytes], step 1, ...      panel 1: ...
 //
-// An int8 value is stored as value + 128. Zeros pad the outputs to whole panels and the inputs to whole steps
-// (INT8_GROUP: whole groups).
+// Of float16, a step is [2 inputs][64 outputs]: they are widened without being moved. An int8 value is stored as value +
+// 128. Zeros pad the outputs to whole panels and the inputs to whole steps (INT8_GROUP: whole groups).
 constexpr int PANEL = 64, HALF_PANEL = 32, STEP_BYTES = PANEL * 4, GROUP = 32;
 
-enum WeightKind : int32_t { BFLOAT16 = 0, INT8_CHANNEL = 1, INT8_GROUP = 2 };
+enum WeightKind : int32_t { BFLOAT16 = 0, INT8_CHANNEL = 1, INT8_GROUP = 2, FLOAT32 = 3, FLOAT16 = 4 };
+
+CHAIRLIFT_INLINE bool is_int8(WeightKind kind) { return kind == INT8_CHANNEL || kind == INT8_GROUP; }
+
+CHAIRLIFT_INLINE int inputs_per_step(WeightKind kind) { return is_int8(kind) ? 4 : kind == FLOAT32 ? 1 : 2; }
+
+// Numbers in memory. A bfloat16 is its bits, an int8 of a weight is value + 128.
+using Bfloat16 = uint16_t;
+using Int8 = uint8_t;
+struct Float16 {
+    uint16_t bits;
+};
 
 struct Weight {
     int32_t outputs, inputs;
@@ -36,8 +47,9 @@ struct Weight {
     CHAIRLIFT_INLINE int32_t groups() const { return steps * 4 / GROUP; }
 };
 
-// Input rows of a linear operation: bfloat16, or int8 with a scale and a sum per row (INT8_CHANNEL) or per group of a
-// row (INT8_GROUP). Zeros follow the `inputs` values of a row up to the weight's padded inputs.
+// Input rows of a linear operation: bfloat16, float32 (FLOAT32, FLOAT16), or int8 with a scale and a sum per row
+// (INT8_CHANNEL) or per group of a row (INT8_GROUP). Zeros follow the `inputs` values of a row up to the weight's padded
+// inputs.
 struct Activations {
     const uint8_t* data;
     size_t stride;        // bytes between rows
@@ -113,7 +125,8 @@ struct QuantizeCall {
 
 struct EmbedCall {
     const int64_t* ids;
-    const uint16_t* table;  // bfloat16 [vocabulary, width]; null: `packed` (the tied lm_head) is the table
+    const void* table;      // bfloat16 or float32 [vocabulary, width]; null: `packed` (the tied lm_head) is the table
+    bool table_is_f32;
     const Weight* packed;
     int32_t width;
     float factor;
@@ -122,12 +135,14 @@ struct EmbedCall {
 };
 
 // Keys of a block and head: [block_size / 16][head_dim / 2][16 tokens][2]. Values: [block_size / 2][head_dim][2].
-// Both are loaded as vectors of pairs, the operand format of `dot_pairs`.
+// Both are loaded as vectors of pairs, the operand format of `dot_pairs`. Of float32 there is one where a pair is:
+// [block_size / 16][head_dim][16 tokens] and [block_size][head_dim].
 constexpr int KEY_TILE = 16, MAX_HEAD_DIM = 512;
 
 struct KVCache {
-    uint16_t* keys;
-    uint16_t* values;
+    void* keys;  // bfloat16 or float32
+    void* values;
+    bool is_f32;
     int32_t block_size, num_kv_heads, head_dim;
     CHAIRLIFT_INLINE size_t head_elements() const { return (size_t)block_size * head_dim; }
     CHAIRLIFT_INLINE size_t block_elements() const { return head_elements() * num_kv_heads; }
@@ -144,7 +159,7 @@ struct RopeCacheCall {
     const int64_t* positions;
     const int64_t* slot_mapping;  // block * block_size + offset; below 0: keys and values are not written
     KVCache cache;
-    uint16_t* queries;      // bfloat16 [rows, num_heads * head_dim]
+    void* queries;          // [rows, num_heads * head_dim], of the cache's dtype
     size_t queries_stride;
 };
 
@@ -160,7 +175,7 @@ struct AttentionTile {
 };
 
 struct AttentionCall {
-    const uint16_t* queries;   // bfloat16 [tokens, num_heads * head_dim]
+    const void* queries;       // [tokens, num_heads * head_dim], of the cache's dtype
     size_t queries_stride;
     void* out;                 // same shape, bfloat16 or float32
     bool out_is_f32;

@@ -22,11 +22,33 @@ namespace chairlift::CHAIRLIFT_SET {
 constexpr int TILE_VECTORS = LANES >= 8 ? PANEL / LANES : HALF_PANEL / LANES;
 constexpr int HALF_VECTORS = HALF_PANEL / LANES;
 
+template <WeightKind KIND>
+struct NumbersOf {
+    using Type = Int8;
+};
+template <>
+struct NumbersOf<BFLOAT16> {
+    using Type = Bfloat16;
+};
+template <>
+struct NumbersOf<FLOAT32> {
+    using Type = float;
+};
+template <>
+struct NumbersOf<FLOAT16> {
+    using Type = Float16;
+};
+template <WeightKind KIND>
+using Numbers = typename NumbersOf<KIND>::Type;
+
+template <WeightKind KIND>
+constexpr bool IS_INT8 = KIND == INT8_CHANNEL || KIND == INT8_GROUP;
+
 // Rows of a tile: as many as fit the registers beside the panel's vectors.
 template <WeightKind KIND>
 constexpr int max_tile_rows() {
     if (LANES == 16) return KIND == INT8_GROUP ? 3 : 6;
-    if (LANES == 8) return KIND != BFLOAT16 && MOVES_SIGNS ? 4 : 6;
+    if (LANES == 8) return IS_INT8<KIND> && MOVES_SIGNS ? 4 : 6;
     return 1;
 }
 
@@ -52,29 +74,30 @@ constexpr int range_steps() {
 // Whether so many tiles of at most so many rows are multiplied range by range.
 template <WeightKind KIND>
 constexpr bool has_ranges(int num_tiles, int rows) {
+    if (KIND == FLOAT32 || KIND == FLOAT16) return num_tiles > 2 || (LANES == 8 && rows > 2);
     return KIND == INT8_GROUP ? num_tiles > 2 : KIND == BFLOAT16 && widens(rows);
 }
 
-// Adds the products of some steps to the sums: of bfloat16 if Sum is Floats, of int8 if it is Ints.
-template <int LINES, typename Sum, typename Row, int ROWS, int VECTORS>
+// Adds the products of some steps to the sums. Rows are bytes, or bfloat16 widened to float32.
+template <typename Numbers, int LINES, typename Row, int ROWS, int VECTORS>
 CHAIRLIFT_INLINE void accumulate(
-    Sum (&sums)[ROWS][VECTORS], const Row* rows, size_t stride, const uint8_t* panel, int steps,
+    typename Dot<Numbers>::Sum (&sums)[ROWS][VECTORS], const Row* rows, size_t stride, const uint8_t* panel, int steps,
     const uint8_t* ahead) {
-    for (int step = 0; step < steps; step++, panel += STEP_BYTES, rows += STEP_ELEMENTS<Row>) {
+    constexpr int ROW_STEP = sizeof(Row) == 1 ? Dot<Numbers>::ROW_BYTES : 2;
+    for (int step = 0; step < steps; step++, panel += STEP_BYTES, rows += ROW_STEP) {
 #pragma GCC unroll 4
         for (int line = 0; line < LINES; line++) prefetch(ahead + line * LINE);
         ahead += LINES * LINE;
 #pragma GCC unroll 2
-        for (int part = 0; part < Dot<Sum>::PARTS; part++) {
-            typename Dot<Sum>::Column columns[VECTORS];
+        for (int part = 0; part < Dot<Numbers>::PARTS; part++) {
+            typename Dot<Numbers>::Column columns[VECTORS];
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++)
-                columns[v] = Dot<Sum>::column(load<Ints>(panel + v * sizeof(Ints)), part);
+            for (int v = 0; v < VECTORS; v++) columns[v] = load_column<Numbers>(panel, v, part);
 #pragma GCC unroll 8
             for (int r = 0; r < ROWS; r++) {
-                const auto row = Dot<Sum>::row(rows + r * stride, part);
+                const auto row = Dot<Numbers>::row(rows + r * stride, part);
 #pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot<Sum>::add(sums[r][v], columns[v], row);
+                for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot<Numbers>::add(sums[r][v], columns[v], row);
             }
         }
     }
@@ -92,10 +115,12 @@ struct StepRange {
 template <WeightKind KIND, int ROWS, int VECTORS, int LINES>
 CHAIRLIFT_INLINE void multiply(
     Floats (&sums)[ROWS][VECTORS], const LinearCall& call, int first, int panel, int column, const StepRange& range,
-    [[maybe_unused]] const RowNumber* wide_rows, const uint8_t* ahead) {
+    [[maybe_unused]] const WideBfloat16* wide_rows, const uint8_t* ahead) {
     const Weight& weight = *call.weight;
-    const uint8_t* rows = call.rows.data + first * call.rows.stride + range.begin * 4;
-    const uint8_t* data = weight.data + panel * weight.panel_bytes() + range.begin * STEP_BYTES + column * 4;
+    using Numbers = CHAIRLIFT_SET::Numbers<KIND>;
+    const uint8_t* rows = call.rows.data + first * call.rows.stride + range.begin * Dot<Numbers>::ROW_BYTES;
+    const uint8_t* data = weight.data + panel * weight.panel_bytes() + range.begin * STEP_BYTES +
+                          column * (KIND == FLOAT16 ? sizeof(Float16) : 4);
     if constexpr (KIND != INT8_CHANNEL) {
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
@@ -103,18 +128,17 @@ CHAIRLIFT_INLINE void multiply(
             for (int v = 0; v < VECTORS; v++)
                 sums[r][v] = range.begin ? load<Floats>(range.carried_sums + r * PANEL + v * LANES) : Floats{};
     }
-    if constexpr (KIND == BFLOAT16) {
-        if constexpr (widens(ROWS))
-            accumulate<LINES>(sums, wide_rows, 2 * range_steps<KIND>(), data, range.end - range.begin, ahead);
-        else
-            accumulate<LINES>(sums, rows, call.rows.stride, data, range.end - range.begin, ahead);
+    if constexpr (KIND == BFLOAT16 && widens(ROWS)) {
+        accumulate<Numbers, LINES>(sums, wide_rows, 2 * range_steps<KIND>(), data, range.end - range.begin, ahead);
+    } else if constexpr (!IS_INT8<KIND>) {
+        accumulate<Numbers, LINES>(sums, rows, call.rows.stride, data, range.end - range.begin, ahead);
     } else if constexpr (KIND == INT8_CHANNEL) {
         Ints int_sums[ROWS][VECTORS];
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) int_sums[r][v] = broadcast(Dot<Ints>::start(call.rows.sums[first + r]));
-        accumulate<LINES>(int_sums, rows, call.rows.stride, data, weight.steps, ahead);
+            for (int v = 0; v < VECTORS; v++) int_sums[r][v] = broadcast(Dot<Int8>::start(call.rows.sums[first + r]));
+        accumulate<Numbers, LINES>(int_sums, rows, call.rows.stride, data, weight.steps, ahead);
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) {
             Floats scale = load<Floats>(weight.scales + panel * PANEL + column + v * LANES);
@@ -133,8 +157,8 @@ CHAIRLIFT_INLINE void multiply(
             for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
                 for (int v = 0; v < VECTORS; v++)
-                    int_sums[r][v] = broadcast(Dot<Ints>::start(row_sums[r * groups + group]));
-            accumulate<LINES>(int_sums, rows, call.rows.stride, data, steps, ahead);
+                    int_sums[r][v] = broadcast(Dot<Int8>::start(row_sums[r * groups + group]));
+            accumulate<Numbers, LINES>(int_sums, rows, call.rows.stride, data, steps, ahead);
             rows += GROUP, data += steps * STEP_BYTES, ahead += steps * LINES * LINE;
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++) {
@@ -264,7 +288,7 @@ __attribute__((noinline)) static void multiply_tile(
     const bool is_last = range.end == call.weight->steps;
     alignas(64) float local_sums[ROWS * PANEL];
     constexpr int WIDE_STRIDE = 2 * range_steps<BFLOAT16>();
-    alignas(64) RowNumber wide_rows[IS_WIDENED ? ROWS * WIDE_STRIDE : 1];
+    alignas(64) WideBfloat16 wide_rows[IS_WIDENED ? ROWS * WIDE_STRIDE : 1];
     for (int r = 0; IS_WIDENED && r < ROWS; r++) {
         const uint8_t* row = call.rows.data + (first + r) * call.rows.stride + range.begin * 4;
         row_numbers((const uint16_t*)row, 2 * (range.end - range.begin), wide_rows + r * WIDE_STRIDE);
@@ -371,6 +395,8 @@ static void linear(const LinearCall& call, int half, int count, const uint8_t* a
         case BFLOAT16: return multiply_half_panels<BFLOAT16>(call, half, count, ahead, bytes, argmax);
         case INT8_CHANNEL: return multiply_half_panels<INT8_CHANNEL>(call, half, count, ahead, bytes, argmax);
         case INT8_GROUP: return multiply_half_panels<INT8_GROUP>(call, half, count, ahead, bytes, argmax);
+        case FLOAT32: return multiply_half_panels<FLOAT32>(call, half, count, ahead, bytes, argmax);
+        case FLOAT16: return multiply_half_panels<FLOAT16>(call, half, count, ahead, bytes, argmax);
     }
 }
 

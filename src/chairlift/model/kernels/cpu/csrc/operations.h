@@ -10,17 +10,20 @@ namespace chairlift {
 
 struct Embed : Operation {
     Decoder& decoder;
-    const uint16_t* table;
+    const void* table;
+    bool table_is_f32;
     const Weight* packed;
     int width, out;
     float factor;
-    Embed(Decoder& decoder, const uint16_t* table, const Weight* packed, int width, float factor, int out)
-        : decoder(decoder), table(table), packed(packed), width(width), out(out), factor(factor) {}
+    Embed(
+        Decoder& decoder, const void* table, bool table_is_f32, const Weight* packed, int width, float factor, int out)
+        : decoder(decoder), table(table), table_is_f32(table_is_f32), packed(packed), width(width), out(out),
+          factor(factor) {}
     const char* name() const override { return "embed"; }
     int num_tasks(const Step& step) const override { return step.num_tokens; }
     void run(const Step& step, int begin, int end, int, int) override {
         const Buffer& to = decoder.buffers[out];
-        decoder.kernels.embed({step.ids, table, packed, width, factor, to.f32(), to.stride}, begin, end);
+        decoder.kernels.embed({step.ids, table, table_is_f32, packed, width, factor, to.f32(), to.stride}, begin, end);
     }
 };
 
@@ -114,7 +117,8 @@ struct RopeCache : Operation {
         call.in = from.f32(), call.in_stride = from.stride;
         call.positions = step.positions, call.slot_mapping = step.groups[group].slot_mapping;
         call.cache.keys = step.caches[cache_index].keys, call.cache.values = step.caches[cache_index].values;
-        call.queries = to.bf16(), call.queries_stride = to.stride;
+        call.cache.is_f32 = to.kind == F32;
+        call.queries = to.data, call.queries_stride = to.stride;
         decoder.kernels.rope_cache(call, begin, end);
     }
 };
@@ -155,9 +159,10 @@ struct AttentionOp : Operation {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
         AttentionPlan& plan = decoder.attention_plans[plan_index];
         AttentionCall call = shape;
-        call.queries = from.bf16(), call.queries_stride = from.stride, call.out = to.data, call.out_stride = to.stride;
+        call.queries = from.data, call.queries_stride = from.stride, call.out = to.data, call.out_stride = to.stride;
         call.out_is_f32 = to.kind == F32;
         call.cache.keys = step.caches[cache_index].keys, call.cache.values = step.caches[cache_index].values;
+        call.cache.is_f32 = from.kind == F32;
         call.block_table = step.groups[plan.kind.group].block_table;
         call.max_blocks = step.groups[plan.kind.group].max_blocks;
         call.cu_seqlens_q = step.cu_seqlens_q, call.seq_lens = step.seq_lens, call.partials = decoder.partials.data();

@@ -8,7 +8,9 @@ namespace chairlift {
 
 namespace {
 
-float bf16_to_f32(uint16_t half) {
+float to_f32(float number) { return number; }
+
+float to_f32(Bfloat16 half) {
     const uint32_t bits = (uint32_t)half << 16;
     float value;
     memcpy(&value, &bits, sizeof value);
@@ -57,9 +59,9 @@ uint16_t best_scale(const Lanes* values, float max_abs) {
     const uint16_t first_scale = round_up_to_bf16(max_abs / 127);
     if (first_scale <= below || max_abs == 0.0f) return first_scale;
     uint16_t best = first_scale;
-    float least_loss = rounding_loss<false>(values, bf16_to_f32(first_scale));
+    float least_loss = rounding_loss<false>(values, to_f32(first_scale));
     for (int scale_bits = first_scale - below; scale_bits <= first_scale + above; scale_bits++) {
-        const float scale = bf16_to_f32((uint16_t)scale_bits);
+        const float scale = to_f32((uint16_t)scale_bits);
         // From first_scale on, no value exceeds 127 scales.
         const bool clips = scale_bits < first_scale;
         const float loss = clips ? rounding_loss<true>(values, scale) : rounding_loss<false>(values, scale);
@@ -68,9 +70,11 @@ uint16_t best_scale(const Lanes* values, float max_abs) {
     return best;
 }
 
+// Packs rows of `Number`, a number in memory of two or four bytes.
+template <typename Number>
 struct Job {
     const Weight& weight;
-    const uint16_t* rows;
+    const Number* rows;
     int count;
     Placement placement;
     int first;
@@ -87,19 +91,29 @@ struct Job {
     }
 
     void copy(int row) const {
-        const uint16_t* from = rows + (size_t)row * weight.inputs;
+        constexpr int PER_STEP = 4 / sizeof(Number);
+        const Number* from = rows + (size_t)row * weight.inputs;
         uint8_t* to = at(output(row));
         int i = 0;
-        for (; i + 1 < weight.inputs; i += 2, to += STEP_BYTES) memcpy(to, from + i, 4);
+        for (; i + PER_STEP <= weight.inputs; i += PER_STEP, to += STEP_BYTES) memcpy(to, from + i, 4);
         // An odd last input: the other half of the step stays zero.
-        if (i < weight.inputs) memcpy(to, from + i, 2);
+        if (i < weight.inputs) memcpy(to, from + i, sizeof(Number));
+    }
+
+    // Copies float16: of each step, the first inputs of all outputs and then the second.
+    void copy_apart(int row) const {
+        const Number* from = rows + (size_t)row * weight.inputs;
+        const int to = output(row);
+        uint8_t* panel = const_cast<uint8_t*>(weight.data) + to / PANEL * weight.panel_bytes();
+        for (int i = 0; i < weight.inputs; i++)
+            ((Number*)(panel + (size_t)(i / 2) * STEP_BYTES))[i % 2 * PANEL + to % PANEL] = from[i];
     }
 
     // Returns four weights of a row; zeros follow its end.
     Lanes load_four(int row, int i) const {
-        const uint16_t* from = rows + (size_t)row * weight.inputs;
+        const Number* from = rows + (size_t)row * weight.inputs;
         Lanes values = {};
-        for (int lane = 0; lane < 4 && i + lane < weight.inputs; lane++) values[lane] = bf16_to_f32(from[i + lane]);
+        for (int lane = 0; lane < 4 && i + lane < weight.inputs; lane++) values[lane] = to_f32(from[i + lane]);
         return values;
     }
 
@@ -118,14 +132,15 @@ struct Job {
     }
 
     float max_abs(int row, int begin, int end) const {
-        const uint16_t* from = rows + (size_t)row * weight.inputs;
+        const Number* from = rows + (size_t)row * weight.inputs;
         float max_value = 0;
-        for (int i = begin; i < end; i++) max_value = fmaxf(max_value, fabsf(bf16_to_f32(from[i])));
+        for (int i = begin; i < end; i++) max_value = fmaxf(max_value, fabsf(to_f32(from[i])));
         return max_value;
     }
 
     void pack_row(int row, QuantizationError& error) const {
-        if (weight.kind == BFLOAT16) return copy(row);
+        if (weight.kind == FLOAT16) return copy_apart(row);
+        if (!is_int8(weight.kind)) return copy(row);
         const int to = output(row), panel = to / PANEL;
         if (weight.kind == INT8_CHANNEL) {
             const float scale = max_abs(row, 0, weight.inputs) / 127;
@@ -139,15 +154,15 @@ struct Job {
             const uint16_t scale = best_scale(values, max_abs(row, begin, end));
             const size_t index = ((size_t)panel * weight.groups() + group) * PANEL + to % PANEL;
             const_cast<uint16_t*>(weight.group_scales)[index] = scale;
-            quantize(row, begin, end, bf16_to_f32(scale), error);
+            quantize(row, begin, end, to_f32(scale), error);
         }
     }
 };
 
-}  // namespace
-
-QuantizationError pack(
-    ThreadPool& pool, const Weight& weight, const uint16_t* rows, int count, Placement placement, int first) {
+template <typename Number>
+QuantizationError pack_rows(
+    ThreadPool& pool, const Weight& weight, const Number* rows, int count, Placement placement, int first) {
+    using Job = Job<Number>;
     Job job = {weight, rows, count, placement, first, pool, std::vector<QuantizationError>(pool.max_size())};
     pool.run(
         [](void* context, int thread_index) {
@@ -164,6 +179,14 @@ QuantizationError pack(
     for (const QuantizationError& error : job.errors)
         total.squared_error += error.squared_error, total.squared_norm += error.squared_norm;
     return total;
+}
+
+}  // namespace
+
+QuantizationError pack(
+    ThreadPool& pool, const Weight& weight, const void* rows, bool is_f32, int count, Placement placement, int first) {
+    return is_f32 ? pack_rows(pool, weight, (const float*)rows, count, placement, first)
+                  : pack_rows(pool, weight, (const uint16_t*)rows, count, placement, first);
 }
 
 }  // namespace chairlift

@@ -29,17 +29,18 @@ CHAIRLIFT_INLINE void change(Vector& vector) {
 }
 
 // The best of three loops over the steps of the largest tile without a panel and rows in memory.
-template <WeightKind KIND, typename Sum>
+template <WeightKind KIND>
 static double peak_rate_of() {
     constexpr int ROWS = max_tile_rows<KIND>(), VECTORS = slice_vectors(ROWS, TILE_VECTORS);
-    constexpr int STEPS = 50'000, PARTS = Dot<Sum>::PARTS;
-    const uint8_t word[8] = {};
+    using Numbers = CHAIRLIFT_SET::Numbers<KIND>;
+    constexpr int STEPS = 50'000;
+    const uint8_t zeros[STEP_BYTES] = {};
     double best = 0;
     for (int repeat = 0; repeat < 3; repeat++) {
-        Sum sums[ROWS][VECTORS] = {};
-        typename Dot<Sum>::Column columns[VECTORS];
-        for (int v = 0; v < VECTORS; v++) columns[v] = Dot<Sum>::column(Ints{}, 0);
-        auto row = Dot<Sum>::row(word, 0);
+        typename Dot<Numbers>::Sum sums[ROWS][VECTORS] = {};
+        typename Dot<Numbers>::Column columns[VECTORS];
+        for (int v = 0; v < VECTORS; v++) columns[v] = load_column<Numbers>(zeros, v, 0);
+        auto row = Dot<Numbers>::row(zeros, 0);
         const double began = thread_seconds();
         for (int step = 0; step < STEPS; step++) {
 #pragma GCC unroll 8
@@ -48,13 +49,13 @@ static double peak_rate_of() {
             for (int r = 0; r < ROWS; r++) {
                 change(row);
 #pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot<Sum>::add(sums[r][v], columns[v], row);
+                for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot<Numbers>::add(sums[r][v], columns[v], row);
             }
         }
         const double seconds = thread_seconds() - began;
         for (int r = 0; r < ROWS; r++)
             for (int v = 0; v < VECTORS; v++) change(sums[r][v]);  // they are needed
-        const double products = (double)STEPS * ROWS * VECTORS * LANES * (__is_same(Sum, Floats) ? 2 : 4) / PARTS;
+        const double products = (double)STEPS * ROWS * VECTORS * LANES * inputs_per_step(KIND) / Dot<Numbers>::PARTS;
         best = products / seconds > best ? products / seconds : best;
     }
     return best;
@@ -62,9 +63,11 @@ static double peak_rate_of() {
 
 static double peak_rate(WeightKind kind) {
     switch (kind) {
-        case BFLOAT16: return peak_rate_of<BFLOAT16, Floats>();
-        case INT8_CHANNEL: return peak_rate_of<INT8_CHANNEL, Ints>();
-        case INT8_GROUP: return peak_rate_of<INT8_GROUP, Ints>();
+        case BFLOAT16: return peak_rate_of<BFLOAT16>();
+        case INT8_CHANNEL: return peak_rate_of<INT8_CHANNEL>();
+        case INT8_GROUP: return peak_rate_of<INT8_GROUP>();
+        case FLOAT32: return peak_rate_of<FLOAT32>();
+        case FLOAT16: return peak_rate_of<FLOAT16>();
     }
     return 0.0;
 }

@@ -11,32 +11,39 @@ namespace chairlift::CHAIRLIFT_SET {
 // Returns one weight of a packed table.
 static float unpack_weight(const Weight& weight, int output, int input) {
     const int panel = output / PANEL, column = output % PANEL;
-    const uint8_t* data = weight.data + panel * weight.panel_bytes() + column * 4;
-    if (weight.kind == BFLOAT16) {
-        uint16_t half;
-        memcpy(&half, data + (size_t)(input / 2) * STEP_BYTES + input % 2 * 2, sizeof half);
-        return bf16_to_f32(half);
-    }
-    const int value = data[(size_t)(input / 4) * STEP_BYTES + input % 4] - 128;
+    const int per_step = inputs_per_step(weight.kind);
+    const uint8_t* step = weight.data + panel * weight.panel_bytes() + (size_t)(input / per_step) * STEP_BYTES;
+    if (weight.kind == FLOAT32) return ((const float*)step)[column];
+    if (weight.kind == FLOAT16) return f16_to_f32(((const Float16*)step)[input % 2 * PANEL + column]);
+    if (weight.kind == BFLOAT16) return bf16_to_f32(((const Bfloat16*)step)[column * 2 + input % 2]);
+    const int value = step[column * 4 + input % 4] - 128;
     if (weight.kind == INT8_CHANNEL) return value * weight.scales[output];
     const size_t group = (size_t)panel * weight.groups() + input / GROUP;
     return value * bf16_to_f32(weight.group_scales[group * PANEL + column]);
-}
-
-static void embed(const EmbedCall& call, int begin, int end) {
-    for (int row = begin; row < end; row++) {
-        const int64_t id = call.ids[row];
-        float* out = call.out + row * call.out_stride;
-        const uint16_t* from = call.table ? call.table + id * call.width : nullptr;
-        for (int i = 0; i < call.width; i++)
-            out[i] = (from ? bf16_to_f32(from[i]) : unpack_weight(*call.packed, (int)id, i)) * call.factor;
-    }
 }
 
 CHAIRLIFT_INLINE Floats load_f32(const uint16_t* in) { return bf16_to_f32(in); }
 CHAIRLIFT_INLINE Floats load_f32(const float* in) { return load<Floats>(in); }
 CHAIRLIFT_INLINE float to_f32(uint16_t in) { return bf16_to_f32(in); }
 CHAIRLIFT_INLINE float to_f32(float in) { return in; }
+
+template <typename Number>
+static void embed_row(const EmbedCall& call, const Number* from, float* out) {
+    for (int i = 0; i < call.width; i++) out[i] = to_f32(from[i]) * call.factor;
+}
+
+static void embed(const EmbedCall& call, int begin, int end) {
+    for (int row = begin; row < end; row++) {
+        const int64_t id = call.ids[row];
+        float* out = call.out + row * call.out_stride;
+        if (!call.table)
+            for (int i = 0; i < call.width; i++) out[i] = unpack_weight(*call.packed, (int)id, i) * call.factor;
+        else if (call.table_is_f32)
+            embed_row(call, (const float*)call.table + id * call.width, out);
+        else
+            embed_row(call, (const Bfloat16*)call.table + id * call.width, out);
+    }
+}
 
 // Returns 1 / sqrt(mean of squares + eps) of `width` numbers.
 template <class In>
@@ -176,8 +183,9 @@ static void quantize(const QuantizeCall& call, int begin, int end) {
         quantize_rows(call, (const uint16_t*)call.in, begin, end);
 }
 
-// Computes one query or key head: norm (if the model has one), rotary embedding, rounding to bfloat16.
-static void rotate(const RopeCacheCall& call, const float* in, const float* norm, int64_t position, uint16_t* out) {
+// Computes one query or key head: norm (if the model has one), rotary embedding, rounding to the cache's numbers.
+template <typename Number>
+static void rotate(const RopeCacheCall& call, const float* in, const float* norm, int64_t position, Number* out) {
     const int half = call.cache.head_dim / 2;
     const float* cosines = call.cosines + position * half;
     const float* sines = call.sines + position * half;
@@ -190,23 +198,25 @@ static void rotate(const RopeCacheCall& call, const float* in, const float* norm
             right = right * inverse * load<Floats>(norm + half + i);
         }
         Floats cosine = load<Floats>(cosines + i), sine = load<Floats>(sines + i);
-        store_bf16(out + i, fma(left, cosine, -(right * sine)));
-        store_bf16(out + half + i, fma(right, cosine, left * sine));
+        store_rounded(out + i, fma(left, cosine, -(right * sine)));
+        store_rounded(out + half + i, fma(right, cosine, left * sine));
     }
     for (; i < half; i++) {
         float left = in[i], right = in[half + i];
         if (norm) left = left * inverse * norm[i], right = right * inverse * norm[half + i];
-        out[i] = f32_to_bf16(left * cosines[i] - right * sines[i]);
-        out[half + i] = f32_to_bf16(right * cosines[i] + left * sines[i]);
+        store_rounded(out + i, left * cosines[i] - right * sines[i]);
+        store_rounded(out + half + i, right * cosines[i] + left * sines[i]);
     }
 }
 
-static void rope_cache(const RopeCacheCall& call, int begin, int end) {
+template <typename Number>
+static void rope_cache_of(const RopeCacheCall& call, int begin, int end) {
+    constexpr int PER_WORD = 4 / sizeof(Number);
     const KVCache& cache = call.cache;
     const int width = cache.head_dim;
     for (int row = begin; row < end; row++) {
         const float* in = call.in + row * call.in_stride;
-        uint16_t* queries = call.queries + row * call.queries_stride;
+        Number* queries = (Number*)call.queries + row * call.queries_stride;
         const int64_t position = call.positions[row], slot = call.slot_mapping[row];
         for (int head = 0; head < call.num_heads; head++)
             rotate(
@@ -215,25 +225,30 @@ static void rope_cache(const RopeCacheCall& call, int begin, int end) {
         // Queries are needed also where keys and values are not written, as in a warm-up.
         if (slot < 0) continue;
         const int offset = slot % cache.block_size;
-        uint16_t* keys = cache.keys + slot / cache.block_size * cache.block_elements();
-        uint16_t* values = cache.values + slot / cache.block_size * cache.block_elements();
+        Number* keys = (Number*)cache.keys + slot / cache.block_size * cache.block_elements();
+        Number* values = (Number*)cache.values + slot / cache.block_size * cache.block_elements();
         for (int head = 0; head < cache.num_kv_heads; head++) {
             const int key_head = call.num_heads + head;
-            uint16_t rotated[MAX_HEAD_DIM];
+            Number rotated[MAX_HEAD_DIM];
             rotate(call, in + key_head * width, call.norm ? call.norm + key_head * width : nullptr, position, rotated);
-            uint16_t* key = keys + head * cache.head_elements() + offset / KEY_TILE * KEY_TILE * width;
-            // Pairs of dimensions lie side by side, with those of 16 tokens in a row: see KVCache in kernels.h.
-            for (int i = 0; i < width / 2; i++)
-                memcpy(key + (i * KEY_TILE + offset % KEY_TILE) * 2, rotated + 2 * i, 4);
+            Number* key = keys + head * cache.head_elements() + offset / KEY_TILE * KEY_TILE * width;
+            // Words of dimensions lie side by side, with those of 16 tokens in a row: see KVCache in kernels.h.
+            for (int i = 0; i < width / PER_WORD; i++)
+                memcpy(key + (i * KEY_TILE + offset % KEY_TILE) * PER_WORD, rotated + PER_WORD * i, 4);
             const float* from = in + (call.num_heads + cache.num_kv_heads + head) * width;
-            uint16_t* value = values + head * cache.head_elements() + offset / 2 * width * 2 + offset % 2;
-            uint16_t rounded[MAX_HEAD_DIM];
+            Number* value = values + head * cache.head_elements() + offset / PER_WORD * width * PER_WORD +
+                            offset % PER_WORD;
+            Number rounded[MAX_HEAD_DIM];
             int i = 0;
-            for (; i + LANES <= width; i += LANES) store_bf16(rounded + i, load<Floats>(from + i));
-            for (; i < width; i++) rounded[i] = f32_to_bf16(from[i]);
-            for (i = 0; i < width; i++) value[2 * i] = rounded[i];
+            for (; i + LANES <= width; i += LANES) store_rounded(rounded + i, load<Floats>(from + i));
+            for (; i < width; i++) store_rounded(rounded + i, from[i]);
+            for (i = 0; i < width; i++) value[PER_WORD * i] = rounded[i];
         }
     }
+}
+
+static void rope_cache(const RopeCacheCall& call, int begin, int end) {
+    return call.cache.is_f32 ? rope_cache_of<float>(call, begin, end) : rope_cache_of<Bfloat16>(call, begin, end);
 }
 
 }  // namespace chairlift::CHAIRLIFT_SET

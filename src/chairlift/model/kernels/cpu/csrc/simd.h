@@ -185,6 +185,25 @@ CHAIRLIFT_INLINE void store_bf16(uint16_t* to, Floats values) {
 #endif
 }
 
+// Converts float16 to float32, exactly.
+CHAIRLIFT_INLINE Floats f16_to_f32(const Float16* from) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)from));
+#elif defined(__AVX2__)
+    return (Floats)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)from));
+#else
+    const Words halves = __builtin_convertvector(load<Halves>(from), Words), sign = (halves & 0x8000u) << 16;
+    // The exponent's bias is 112 less. Infinity and NaN keep the largest exponent.
+    const Floats size = (Floats)((halves & 0x7fffu) << 13) * 0x1p112f;
+    const Words largest = (halves & 0x7c00u) == 0x7c00u ? Words{} + 0x7f800000u : Words{};
+    return (Floats)((Words)size | sign | largest);
+#endif
+}
+
+// A number in memory, and the nearest one to a float32.
+CHAIRLIFT_INLINE void store_rounded(Bfloat16* to, Floats values) { store_bf16(to, values); }
+CHAIRLIFT_INLINE void store_rounded(float* to, Floats values) { store(to, values); }
+
 CHAIRLIFT_INLINE float bf16_to_f32(uint16_t half) {
     uint32_t bits = (uint32_t)half << 16;
     float value;
@@ -198,6 +217,21 @@ CHAIRLIFT_INLINE uint16_t f32_to_bf16(float value) {
     if (value != value) return (uint16_t)(bits >> 16) | 0x40;
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
+
+CHAIRLIFT_INLINE float f16_to_f32(Float16 half) {
+    const uint32_t size = (half.bits & 0x7fffu) << 13, largest = (half.bits & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0;
+    float value;
+    memcpy(&value, &size, sizeof value);
+    value *= 0x1p112f;  // see above
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    bits |= (half.bits & 0x8000u) << 16 | largest;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+CHAIRLIFT_INLINE void store_rounded(Bfloat16* to, float value) { *to = f32_to_bf16(value); }
+CHAIRLIFT_INLINE void store_rounded(float* to, float value) { *to = value; }
 
 // Returns, per lane, sum + left[0] * right[0] + left[1] * right[1] of the two bfloat16 in a word.
 CHAIRLIFT_INLINE Floats dot_pairs(Floats sum, Ints left, Ints right) {
@@ -246,6 +280,22 @@ CHAIRLIFT_INLINE Floats power_of_two(Floats x) {
     series = fma(series, rest, broadcast(0.24024745f));
     series = fma(series, rest, broadcast(0.69312181f));
     series = fma(series, rest, broadcast(0.99999926f));
+    const Floats scaled = series * as_floats(((Ints)moved + 127) << 23);
+    return x < -126.0f ? Floats{} : scaled;
+}
+
+// Returns 2**x for x <= 127, with a relative error below 2e-7; 0 for x < -126.
+CHAIRLIFT_INLINE Floats precise_power_of_two(Floats x) {
+    const Floats shift = broadcast(12582912.0f), bounded = maximum(broadcast(-126.0f), x);
+    const Floats moved = bounded + shift, rest = bounded - (moved - shift);
+    Floats series = broadcast(1.52527338e-5f);  // ln(2)**k / k!
+    series = fma(series, rest, broadcast(1.54035304e-4f));
+    series = fma(series, rest, broadcast(1.33335581e-3f));
+    series = fma(series, rest, broadcast(9.61812911e-3f));
+    series = fma(series, rest, broadcast(5.55041087e-2f));
+    series = fma(series, rest, broadcast(0.240226507f));
+    series = fma(series, rest, broadcast(0.693147181f));
+    series = fma(series, rest, broadcast(1.0f));
     const Floats scaled = series * as_floats(((Ints)moved + 127) << 23);
     return x < -126.0f ? Floats{} : scaled;
 }

@@ -15,8 +15,8 @@ struct StepGroup {
 };
 
 struct StepCache {
-    uint16_t* keys;
-    uint16_t* values;
+    void* keys;
+    void* values;
 };
 
 // The input of one step. The caller owns all arrays and must not change them while the step runs.

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <vector>
 
 namespace chairlift {
 
@@ -30,33 +29,45 @@ void parallel(ThreadPool& pool, int count, int per_task, Function function) {
 
 }  // namespace
 
-void multiply(
-    ThreadPool& pool, const Kernels& kernels, const Weight& weight, const float* bias, LinearMode mode,
-    Activation activation, const Rows& rows, uint16_t* out, size_t out_stride) {
-    const bool quantized = weight.kind != BFLOAT16;
-    const size_t width = (size_t)weight.steps * (quantized ? 4 : 2);
-    LinearCall call = {&weight, {(const uint8_t*)rows.data, rows.stride * 2, rows.count, nullptr, nullptr},
-                       bias, mode, activation, out, out_stride, false, nullptr, 0};
-    std::vector<uint16_t> padded;
+void LinearInput::set(const Weight& weight, const Rows& from) {
     // The kernels read whole steps, so rows that end within one are copied with zeros behind them.
-    if (width != (size_t)weight.inputs) {
-        padded.resize(rows.count * width);
-        for (int row = 0; row < rows.count; row++)
-            memcpy(&padded[row * width], rows.data + row * rows.stride, weight.inputs * sizeof(uint16_t));
-        call.rows.data = (const uint8_t*)padded.data(), call.rows.stride = width * 2;
+    if (weight.steps * inputs_per_step(weight.kind) != weight.inputs) return copy(weight, from, nullptr);
+    rows = {(const uint8_t*)from.data, from.stride * from.itemsize(), from.count, nullptr, nullptr};
+    set_quantized(weight, from);
+}
+
+void LinearInput::copy(const Weight& weight, const Rows& from, const int32_t* row_indices) {
+    const size_t width = (size_t)weight.steps * inputs_per_step(weight.kind), itemsize = from.itemsize();
+    padded_.resize(from.count * width * itemsize);
+    for (int row = 0; row < from.count; row++) {
+        const size_t index = row_indices ? row_indices[row] : row;
+        memcpy(
+            &padded_[row * width * itemsize], (const uint8_t*)from.data + index * from.stride * itemsize,
+            weight.inputs * itemsize);
     }
-    std::vector<int8_t> bytes;
-    std::vector<float> scales;
-    std::vector<int32_t> sums;
-    if (quantized) {
-        const size_t scales_per_row = weight.kind == INT8_GROUP ? weight.groups() : 1;
-        bytes.resize(rows.count * width), scales.resize(rows.count * scales_per_row);
-        sums.resize(rows.count * scales_per_row);
-        const QuantizeCall quantize = {call.rows.data, false, call.rows.stride / 2, (int32_t)width, weight.kind,
-                                       bytes.data(), width, scales.data(), sums.data()};
-        parallel(pool, rows.count, TOKENS_PER_TASK, [&](int begin, int end) { kernels.quantize(quantize, begin, end); });
-        call.rows = {(const uint8_t*)bytes.data(), width, rows.count, scales.data(), sums.data()};
-    }
+    rows = {padded_.data(), width * itemsize, from.count, nullptr, nullptr};
+    set_quantized(weight, {padded_.data(), from.is_f32, width, from.count});
+}
+
+void LinearInput::set_quantized(const Weight& weight, const Rows& from) {
+    if (!is_int8(weight.kind)) return;
+    const size_t width = (size_t)weight.steps * 4, scales_per_row = weight.kind == INT8_GROUP ? weight.groups() : 1;
+    quantized_.resize(from.count * width), scales_.resize(from.count * scales_per_row);
+    sums_.resize(from.count * scales_per_row);
+    quantize_ = {from.data, from.is_f32, from.stride, (int32_t)width, weight.kind, quantized_.data(), width,
+                 scales_.data(), sums_.data()};
+    rows = {(const uint8_t*)quantized_.data(), width, from.count, scales_.data(), sums_.data()};
+}
+
+void multiply(
+    ThreadPool& pool, const Kernels& kernels, const Weight& weight, const float* bias, bool is_gated,
+    Activation activation, const Rows& rows, void* out, size_t out_stride) {
+    LinearInput input;
+    input.set(weight, rows);
+    if (const QuantizeCall* quantize = input.quantize_call())
+        parallel(pool, rows.count, TOKENS_PER_TASK, [&](int begin, int end) { kernels.quantize(*quantize, begin, end); });
+    const LinearMode mode = is_gated ? GATED : rows.is_f32 ? STORE : ROUND;
+    const LinearCall call = {&weight, input.rows, bias, mode, activation, out, out_stride, rows.is_f32, nullptr, 0};
     struct Job {
         const Kernels& kernels;
         const LinearCall& call;
@@ -89,33 +100,46 @@ void multiply(
 }
 
 void rms_norm(
-    ThreadPool& pool, const Kernels& kernels, const Rows& rows, int width, const float* factors, float eps,
-    uint16_t* out, size_t out_stride) {
-    const NormCall call = {rows.data, true, rows.stride, factors, eps, width, NORM_BF16, out, out_stride};
+    ThreadPool& pool, const Kernels& kernels, const Rows& rows, int width, const float* factors, float eps, void* out,
+    size_t out_stride) {
+    const NormMode mode = rows.is_f32 ? NORM_F32 : NORM_BF16;
+    const NormCall call = {rows.data, !rows.is_f32, rows.stride, factors, eps, width, mode, out, out_stride};
     parallel(pool, rows.count, TOKENS_PER_TASK, [&](int begin, int end) { kernels.norm(call, begin, end); });
+}
+
+// Stores keys and values of tokens [begin, end).
+template <typename Number>
+static void store_tokens(
+    const KVCache& cache, const NewTokens& keys, const NewTokens& values, const int64_t* slot_mapping, int begin,
+    int end) {
+    constexpr int PER_WORD = 4 / sizeof(Number);
+    const int width = cache.head_dim;
+    for (int token = begin; token < end; token++) {
+        const int64_t slot = slot_mapping[token];
+        if (slot < 0) continue;
+        const int offset = slot % cache.block_size;
+        const size_t block = slot / cache.block_size * cache.block_elements();
+        for (int head = 0; head < cache.num_kv_heads; head++) {
+            const size_t at = block + head * cache.head_elements();
+            const Number* from = (const Number*)keys.data + token * keys.token_stride + head * keys.head_stride;
+            Number* key = (Number*)cache.keys + at + offset / KEY_TILE * KEY_TILE * width;
+            for (int i = 0; i < width / PER_WORD; i++)
+                memcpy(key + (i * KEY_TILE + offset % KEY_TILE) * PER_WORD, from + PER_WORD * i, 4);
+            from = (const Number*)values.data + token * values.token_stride + head * values.head_stride;
+            Number* value = (Number*)cache.values + at + offset / PER_WORD * width * PER_WORD + offset % PER_WORD;
+            for (int i = 0; i < width; i++) value[PER_WORD * i] = from[i];
+        }
+    }
 }
 
 void store_kv(
     ThreadPool& pool, const KVCache& cache, const NewTokens& keys, const NewTokens& values, const int64_t* slot_mapping,
     int count) {
-    const int width = cache.head_dim;
     parallel(pool, count, TOKENS_PER_TASK, [&](int begin, int end) {
-        for (int token = begin; token < end; token++) {
-            const int64_t slot = slot_mapping[token];
-            if (slot < 0) continue;
-            const int offset = slot % cache.block_size;
-            const size_t block = slot / cache.block_size * cache.block_elements();
-            for (int head = 0; head < cache.num_kv_heads; head++) {
-                const uint16_t* from = keys.data + token * keys.token_stride + head * keys.head_stride;
-                uint16_t* key = cache.keys + block + head * cache.head_elements() + offset / KEY_TILE * KEY_TILE * width;
-                for (int i = 0; i < width / 2; i++)
-                    memcpy(key + (i * KEY_TILE + offset % KEY_TILE) * 2, from + 2 * i, 4);
-                from = values.data + token * values.token_stride + head * values.head_stride;
-                uint16_t* value =
-                    cache.values + block + head * cache.head_elements() + offset / 2 * width * 2 + offset % 2;
-                for (int i = 0; i < width; i++) value[2 * i] = from[i];
-            }
-        }
+        if (cache.is_f32)
+            store_tokens<float>(cache, keys, values, slot_mapping, begin, end);
+        else
+            store_tokens<Bfloat16>(cache, keys, values, slot_mapping, begin, end);
     });
 }
 
