@@ -1,4 +1,4 @@
-"""Install the servers that tests start (etcd, Redis, Prometheus, nginx, ...), if this is Debian and the user is root.
+"""Install the programs that tests start (etcd, Redis, nginx, qemu, ...), if this is Debian and the user is root.
 
 Without them the tests that need them are skipped, with the reason; with CHAIRLIFT_REQUIRE_SERVICES=1 they fail.
 """
@@ -19,6 +19,8 @@ PACKAGES = {
     "prometheus-alertmanager": "prometheus-alertmanager",
     "amtool": "prometheus-alertmanager",
     "nginx": "nginx",
+    "aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu",
+    "qemu-aarch64": "qemu-user",
 }
 """The programs that tests need, and Debian's packages that have them."""
 
@@ -47,7 +49,7 @@ def main(named: Sequence[str] = ()) -> int:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         sys.stderr.write(f"the tests that need these are skipped, unless you install them: {names}\n")
         return 0
-    sys.stderr.write(f"installing servers for the tests: {names}\n")
+    sys.stderr.write(f"installing programs for the tests: {names}\n")
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # installs, and starts none of them
     limits = ["-o", "Acquire::http::Timeout=30", "-o", "Acquire::https::Timeout=30", "-o", "Acquire::Retries=1"]
     for command in (["update", "-qq"], ["install", "-y", "-qq", *missing]):

@@ -54,9 +54,11 @@ def test_other_systems_get_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         find_compiler()
 
 
-def test_other_processors_get_the_portable_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+def test_every_processor_gets_its_kernels_and_the_portable_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
     assert list(instruction_set_flags()) == ["portable"]
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert list(instruction_set_flags()) == ["neon_dotprod", "neon", "portable"]
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     assert list(instruction_set_flags()) == ["avx512_bf16", "avx512", "avx2_vnni", "avx2", "portable"]
 

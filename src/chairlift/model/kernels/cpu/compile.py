@@ -32,7 +32,14 @@ INSTRUCTION_SETS: Mapping[str, tuple[str, ...]] = {
     "avx2": AVX2,
     "portable": (),
 }
-"""Instruction set -> compiler flags of its kernels, the best set first. All but the last are of x86-64."""
+"""Instruction set of x86-64 -> compiler flags of its kernels, the best set first."""
+
+ARM_INSTRUCTION_SETS: Mapping[str, tuple[str, ...]] = {
+    "neon_dotprod": ("-DCHAIRLIFT_NEON", "-march=armv8.2-a+dotprod"),
+    "neon": ("-DCHAIRLIFT_NEON",),
+    "portable": (),
+}
+"""The same for 64-bit ARM."""
 
 COMMON_SOURCES = ("api.cpp", "decoder.cpp", "pack.cpp", "sampling.cpp", "step.cpp", "tensors.cpp", "thread_pool.cpp")
 """Sources that are compiled once. isa.cpp is compiled once per instruction set."""
@@ -150,11 +157,14 @@ def processor_sets() -> tuple[str, ...]:
         text = CPU_INFO.read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
-    found = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
     if found is None:
         return tuple(instruction_set_flags())
-    # Linux calls -mavx512vnni avx512_vnni.
-    features = {f"-m{feature.replace('_', '')}" for feature in found[1].split()}
+    words = found[1].split()
+    # Linux calls -mavx512vnni avx512_vnni, and dotprod asimddp.
+    features = {f"-m{word.replace('_', '')}" for word in words} | {"-DCHAIRLIFT_NEON"}
+    if "asimddp" in words:
+        features.add("-march=armv8.2-a+dotprod")
     return tuple(name for name, flags in instruction_set_flags().items() if features.issuperset(flags))
 
 
@@ -162,6 +172,8 @@ def instruction_set_flags() -> Mapping[str, tuple[str, ...]]:
     """Return the instruction sets of this processor architecture, with their compiler flags."""
     if platform.machine().lower() in ("x86_64", "amd64"):
         return INSTRUCTION_SETS
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        return ARM_INSTRUCTION_SETS
     return {"portable": INSTRUCTION_SETS["portable"]}
 
 

@@ -3,6 +3,9 @@
 #include <new>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 #include "operations.h"
@@ -45,6 +48,9 @@ const Kernels* kernels_of(const char* name) {
     if (avx2 && !strcmp(name, "avx2")) return get(kernels_avx2);
     if (avx512 && !strcmp(name, "avx512")) return get(kernels_avx512);
     if (bf16 && !strcmp(name, "avx512_bf16")) return get(kernels_avx512_bf16);
+#elif defined(__aarch64__)
+    if (!strcmp(name, "neon")) return get(kernels_neon);
+    if (!strcmp(name, "neon_dotprod") && getauxval(AT_HWCAP) & HWCAP_ASIMDDP) return get(kernels_neon_dotprod);
 #endif
     return nullptr;
 }

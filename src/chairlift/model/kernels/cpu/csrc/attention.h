@@ -20,9 +20,10 @@
 namespace chairlift::CHAIRLIFT_SET {
 
 constexpr int SPAN_TILES = SPAN / KEY_TILE, KEY_VECTORS = KEY_TILE / LANES;
-constexpr int REGISTER_ROWS = LANES >= 8 ? 6 : 2, REGISTER_VECTORS = LANES == 8 ? 2 : 4;
+constexpr bool HAS_TILES = LANES >= 8 || NUM_REGISTERS == 32;
+constexpr int REGISTER_ROWS = HAS_TILES ? 6 : 2, REGISTER_VECTORS = LANES == 8 ? 2 : 4;
 // Up to WIDE_ROWS rows: more registers per row.
-constexpr int WIDE_ROWS = LANES >= 8 ? 2 : 0, WIDE_VECTORS = LANES == 8 ? 4 : 8;
+constexpr int WIDE_ROWS = HAS_TILES ? 2 : 0, WIDE_VECTORS = LANES == 8 ? 4 : 8;
 constexpr float LOG2_E = 1.44269504f;
 constexpr int PREFETCH_LINES = 4;
 
@@ -307,7 +308,7 @@ static void compute_span(
     find_cache_tiles(call, tile, cached_values, span_tiles.first_tile, span_tiles.num_tiles, values.tiles);
     const int groups = (rows + REGISTER_ROWS - 1) / REGISTER_ROWS;
     const bool hardware_prefetches = LANES == 16 && rows <= WIDE_ROWS;
-    const bool software_prefetches = (groups == 1 || LANES == 8) && !hardware_prefetches;
+    const bool software_prefetches = (groups == 1 || LANES < 16) && !hardware_prefetches;
     for (int t = 0; t < span_tiles.num_tiles; t += score_tiles(rows / groups))
         for (int group = 0, r = 0, count; group < groups; group++, r += count) {
             count = rows / groups + (group < rows % groups);

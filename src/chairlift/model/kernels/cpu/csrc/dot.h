@@ -13,6 +13,8 @@ template <typename Vector>
 CHAIRLIFT_INLINE void keep_in_register([[maybe_unused]] Vector& vector) {
 #if defined(__AVX512F__)
     asm("" : "+v"(vector));
+#elif defined(CHAIRLIFT_NEON)
+    asm("" : "+w"(vector));
 #endif
 }
 
@@ -51,6 +53,8 @@ struct Dot;
 CHAIRLIFT_INLINE Floats broadcast_float(const void* from) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
     return (Floats)_mm256_broadcast_ss((const float*)from);  // compilers would move it through a scalar register
+#elif defined(CHAIRLIFT_NEON)
+    return (Floats)vld1q_dup_f32((const float*)from);
 #else
     float value;
     memcpy(&value, from, sizeof value);
@@ -82,7 +86,7 @@ struct Dot<Float16> {
     static CHAIRLIFT_INLINE Floats add(Floats sum, Floats column, Floats row) { return fma(column, row, sum); }
 };
 
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if (defined(__AVX2__) && !defined(__AVX512F__)) || defined(CHAIRLIFT_NEON)
 
 // A bfloat16 of a row that is multiplied by many vectors, widened.
 using WideBfloat16 = float;
@@ -161,6 +165,31 @@ struct Dot<Int8> {
         return sum + (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
     }
     // Returns what the sums begin with; `row_sum` is -128 * the sum of the row's values.
+    static CHAIRLIFT_INLINE int32_t start(int32_t) { return 0; }
+};
+
+#elif defined(CHAIRLIFT_NEON)
+
+constexpr bool MOVES_SIGNS = false;
+
+template <>
+struct Dot<Int8> {
+    static constexpr int PARTS = 1, ROW_BYTES = 4;
+    using Sum = Ints;
+    using Column = Ints;
+    static CHAIRLIFT_INLINE Ints column(Ints words, int) {
+        return words ^ broadcast((int32_t)0x80808080);  // without the offset of 128
+    }
+    static CHAIRLIFT_INLINE Ints row(const uint8_t* word, int) { return broadcast_word(word); }
+    static CHAIRLIFT_INLINE Ints add(Ints sum, Ints column, Ints row) {
+        const int8x16_t left = (int8x16_t)column, right = (int8x16_t)row;
+#if defined(__ARM_FEATURE_DOTPROD)
+        return (Ints)vdotq_s32((int32x4_t)sum, left, right);
+#else
+        const int16x8_t lower = vmull_s8(vget_low_s8(left), vget_low_s8(right)), upper = vmull_high_s8(left, right);
+        return sum + (Ints)vpaddq_s32(vpaddlq_s16(lower), vpaddlq_s16(upper));
+#endif
+    }
     static CHAIRLIFT_INLINE int32_t start(int32_t) { return 0; }
 };
 

@@ -49,13 +49,15 @@ template <WeightKind KIND>
 constexpr int max_tile_rows() {
     if (LANES == 16) return KIND == INT8_GROUP ? 3 : 6;
     if (LANES == 8) return IS_INT8<KIND> && MOVES_SIGNS ? 4 : 6;
+    if (NUM_REGISTERS == 32) return 6;
     return 1;
 }
 
-// Vectors whose sums are in registers at a time. There are few registers of 8 lanes: the tile of many rows has its
-// vectors in slices, and a row is loaded for each.
+// Vectors whose sums are in registers at a time. Where a tile of many rows has more, its vectors are divided into
+// slices, and a row is loaded for each.
 constexpr int slice_vectors(int rows, int vectors) {
-    const int most = LANES != 8 ? vectors : rows == 1 ? 8 : rows == 2 ? 4 : 2;
+    const int per_row = NUM_REGISTERS == 32 ? 24 / rows / 4 * 4 : rows == 1 ? 8 : rows == 2 ? 4 : 2;
+    const int most = LANES == 16 || rows == 1 ? 8 : per_row < 8 ? per_row : 8;
     return vectors < most ? vectors : most;
 }
 
@@ -74,7 +76,7 @@ constexpr int range_steps() {
 // Whether so many tiles of at most so many rows are multiplied range by range.
 template <WeightKind KIND>
 constexpr bool has_ranges(int num_tiles, int rows) {
-    if (KIND == FLOAT32 || KIND == FLOAT16) return num_tiles > 2 || (LANES == 8 && rows > 2);
+    if (KIND == FLOAT32 || KIND == FLOAT16) return num_tiles > 2 || (LANES < 16 && rows > 2);
     return KIND == INT8_GROUP ? num_tiles > 2 : KIND == BFLOAT16 && widens(rows);
 }
 

@@ -5,6 +5,8 @@
 //     avx512         16      widened, two FMA          widened, multiply and add
 //     avx2_vnni      8       widened, two FMA          vpdpbusd
 //     avx2           8       widened, two FMA          magnitudes by signed rows
+//     neon_dotprod   4       widened, two FMA          sdot
+//     neon           4       widened, two FMA          widened to 16 bits, added in pairs
 //     portable       4       widened                   widened
 //
 // Vectors are those of GCC and clang, so + - * / and comparisons work on them in every set. Everything is in a
@@ -17,6 +19,8 @@
 #include <cstring>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(CHAIRLIFT_NEON)
+#include <arm_neon.h>
 #endif
 
 #include "kernels.h"
@@ -33,6 +37,13 @@ constexpr int LANES = 16;
 constexpr int LANES = 8;
 #else
 constexpr int LANES = 4;
+#endif
+
+// Whether there are 16 vector registers, or 32 (or unknown registers, of which the portable tiles use few).
+#if defined(CHAIRLIFT_NEON) || defined(__AVX512F__)
+constexpr int NUM_REGISTERS = 32;
+#else
+constexpr int NUM_REGISTERS = 16;
 #endif
 
 typedef float Floats __attribute__((vector_size(LANES * 4)));
@@ -71,6 +82,8 @@ CHAIRLIFT_INLINE Floats fma(Floats a, Floats b, Floats c) {
     return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__AVX2__)
     return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(CHAIRLIFT_NEON)
+    return (Floats)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
     return a * b + c;
 #endif
@@ -191,6 +204,8 @@ CHAIRLIFT_INLINE Floats f16_to_f32(const Float16* from) {
     return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)from));
 #elif defined(__AVX2__)
     return (Floats)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)from));
+#elif defined(CHAIRLIFT_NEON)
+    return (Floats)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t*)from)));
 #else
     const Words halves = __builtin_convertvector(load<Halves>(from), Words), sign = (halves & 0x8000u) << 16;
     // The exponent's bias is 112 less. Infinity and NaN keep the largest exponent.

@@ -1,0 +1,144 @@
+// Runs operations of the native kernels for another processor, in an emulator: test_neon.py compiles it with their
+// sources, writes operations to its input and reads results from its output.
+//
+//     operation   int32 fields, then data
+//     result      the numbers of the output
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <unistd.h>
+#include <vector>
+
+#include "kernels.h"
+#include "pack.h"
+#include "step.h"
+
+using namespace chairlift;
+
+#define API extern "C"
+API int chairlift_has(const char* name);
+API void* chairlift_pool_new(const int32_t* cpus, int count);
+API int chairlift_pack(
+    void* pool, const Weight* weight, const void* rows, int is_f32, int count, int placement, int first, double* errors);
+API int chairlift_multiply(
+    void* pool, const char* instruction_set, const Weight* weight, const float* bias, int is_gated, int activation,
+    const void* rows, int is_f32, size_t stride, int count, void* out, size_t out_stride);
+API int chairlift_rms_norm(
+    void* pool, const char* instruction_set, const void* rows, int is_f32, size_t stride, int count, int width,
+    const float* factors, float eps, void* out, size_t out_stride);
+API void* chairlift_decoder_new(void* pool, const char* instruction_set);
+API int chairlift_add_buffer(void* decoder, int kind, int width, int quantization);
+API void chairlift_add_attention(
+    void* decoder, int in, int out, int group, int cache_index, int num_heads, int num_kv_heads, int head_dim,
+    int block_size, float scale, float softcap, int window, const float* sinks);
+API int chairlift_store_kv(
+    void* pool, void* cached_keys, void* cached_values, int is_f32, int block_size, int num_kv_heads, int head_dim,
+    const void* keys, int64_t key_token_stride, int64_t key_head_stride, const void* values, int64_t value_token_stride,
+    int64_t value_head_stride, const int64_t* slot_mapping, int count);
+API int chairlift_run_on(
+    void* decoder, const Step* step, int in, void* in_data, size_t in_stride, int out, void* out_data,
+    size_t out_stride);
+
+static void check(bool is_right, const char* what) {
+    if (is_right) return;
+    fprintf(stderr, "%s\n", what);
+    exit(1);
+}
+
+static std::vector<char> read_bytes(size_t size) {
+    std::vector<char> bytes(size);
+    check(fread(bytes.data(), 1, size, stdin) == size, "the input ends too early");
+    return bytes;
+}
+
+static void write_bytes(const std::vector<char>& bytes) {
+    check(fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size(), "the output cannot be written");
+}
+
+// Fields: kind, is_f32 of weights and rows, is_gated, rows, inputs, outputs. Data: the weight, the rows.
+static void multiply(void* pool, const char* set, const int32_t* fields) {
+    const auto kind = (WeightKind)fields[0];
+    const bool is_f32 = fields[1], is_gated = fields[2];
+    const int count = fields[3], inputs = fields[4], outputs = fields[5];
+    const size_t weight_bytes = kind == FLOAT16 ? 2 : is_f32 ? 4 : 2, row_bytes = is_f32 ? 4 : 2;
+    const std::vector<char> from = read_bytes(weight_bytes * outputs * inputs), rows = read_bytes(row_bytes * count * inputs);
+    const int half = outputs / 2, packed = is_gated ? (half + 15) / 16 * 32 : outputs;
+    const int panels = (packed + PANEL - 1) / PANEL, unit = kind == INT8_GROUP ? GROUP : inputs_per_step(kind);
+    const int steps = (inputs + unit - 1) / unit * unit / inputs_per_step(kind), columns = panels * PANEL;
+    auto* data = (uint8_t*)aligned_alloc(64, (size_t)panels * steps * STEP_BYTES);
+    for (size_t i = 0; i < (size_t)panels * steps * STEP_BYTES; i++) data[i] = 0;
+    std::vector<float> scales(columns);
+    std::vector<uint16_t> group_scales((size_t)columns * (steps * 4 / GROUP + 1));
+    const Weight weight = {packed, inputs, panels, steps, kind, data, scales.data(), group_scales.data()};
+    double errors[2] = {};
+    if (is_gated)
+        for (int part = 0; part < 2; part++)
+            check(!chairlift_pack(
+                      pool, &weight, from.data() + part * weight_bytes * half * inputs, weight_bytes == 4, half,
+                      part ? UPS : GATES, 0, errors), "pack");
+    else
+        check(!chairlift_pack(pool, &weight, from.data(), weight_bytes == 4, outputs, STACKED, 0, errors), "pack");
+    const int width = is_gated ? columns / 2 : columns;
+    std::vector<char> out(row_bytes * count * width);
+    check(!chairlift_multiply(
+              pool, set, &weight, nullptr, is_gated, SILU, rows.data(), is_f32, inputs, count, out.data(), width),
+          "multiply");
+    write_bytes(out);
+    free(data);
+}
+
+// Fields: is_f32, KV heads, heads, head_dim, keys, new tokens, window. Data: keys, values, queries.
+static void attend(void* pool, const char* set, const int32_t* fields) {
+    const bool is_f32 = fields[0];
+    const int kv_heads = fields[1], heads = fields[2], dim = fields[3], length = fields[4], tokens = fields[5];
+    const int block_size = 16, blocks = (length + block_size - 1) / block_size;
+    const size_t itemsize = is_f32 ? 4 : 2, cached = itemsize * blocks * block_size * kv_heads * dim;
+    const std::vector<char> keys = read_bytes(itemsize * length * kv_heads * dim);
+    const std::vector<char> values = read_bytes(keys.size());
+    std::vector<char> queries = read_bytes(itemsize * tokens * heads * dim), out(queries.size());
+    std::vector<char> key_cache(cached, (char)0xff), value_cache(cached, (char)0xff);  // NaN
+    std::vector<int32_t> table(blocks);
+    std::vector<int64_t> slots(length);
+    for (int i = 0; i < blocks; i++) table[i] = blocks - 1 - i;
+    for (int i = 0; i < length; i++) slots[i] = table[i / block_size] * block_size + i % block_size;
+    check(!chairlift_store_kv(
+              pool, key_cache.data(), value_cache.data(), is_f32, block_size, kv_heads, dim, keys.data(),
+              kv_heads * dim, dim, values.data(), kv_heads * dim, dim, slots.data(), length), "store_kv");
+    void* decoder = chairlift_decoder_new(pool, set);
+    const int kind = is_f32 ? 0 : 1, in = chairlift_add_buffer(decoder, kind, heads * dim, 0);
+    const int to = chairlift_add_buffer(decoder, kind, heads * dim, 0);
+    chairlift_add_attention(decoder, in, to, 0, 0, heads, kv_heads, dim, block_size, 0.2f, 0.0f, fields[6], nullptr);
+    const StepGroup group = {table.data(), blocks, nullptr};
+    const StepCache cache = {key_cache.data(), value_cache.data()};
+    const int32_t starts[2] = {0, tokens};
+    const Step step = {tokens, 1, nullptr, nullptr, starts, &length, &group, &cache};
+    const size_t stride = heads * dim;
+    check(!chairlift_run_on(decoder, &step, in, queries.data(), stride, to, out.data(), stride), "attention");
+    write_bytes(out);
+}
+
+// Fields: is_f32, rows, width. Data: the rows, float32 factors.
+static void rms_norm(void* pool, const char* set, const int32_t* fields) {
+    const size_t itemsize = fields[0] ? 4 : 2;
+    const int count = fields[1], width = fields[2];
+    const std::vector<char> rows = read_bytes(itemsize * count * width), factors = read_bytes(sizeof(float) * width);
+    std::vector<char> out(rows.size());
+    check(!chairlift_rms_norm(
+              pool, set, rows.data(), fields[0], width, count, width, (const float*)factors.data(), 1e-6f, out.data(),
+              width), "rms_norm");
+    write_bytes(out);
+}
+
+int main(int, char** arguments) {
+    const char* set = arguments[1];
+    check(chairlift_has(set), "the instruction set is not available");
+    const int32_t anywhere[2] = {-1, -1};
+    void* pool = chairlift_pool_new(anywhere, atoi(arguments[2]));
+    int32_t fields[8];
+    while (fread(fields, sizeof fields, 1, stdin) == 1) {
+        const auto operation = fields[0] == 0 ? multiply : fields[0] == 1 ? attend : rms_norm;
+        operation(pool, set, fields + 1);
+    }
+    fflush(stdout);
+    _exit(0);  // the threads of the pool go with the process
+}
