@@ -10,7 +10,7 @@ import torch
 
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.model.architectures.model_building import parameter_shapes
-from chairlift.model.backends.trial_product import trial_products
+from chairlift.model.backends.trial_product import trial_product
 from chairlift.model.batch.kv_cache_shape import KVCacheShape, check_num_blocks
 from chairlift.model.config.attention_backend_names import installed_backends
 from chairlift.model.config.decoder_config import DecoderConfig
@@ -24,6 +24,7 @@ from chairlift.model.config.transformers_config import TransformersConfig
 from chairlift.model.device.dtypes import DTYPES, resolve_dtype
 from chairlift.model.kernels.cpu.instruction_sets import instruction_sets, selected_instruction_set
 from chairlift.model.kernels.cpu.kernel_cpus import chosen_cpus
+from chairlift.model.kernels.cpu.packing import KINDS
 from chairlift.model.runner.free_memory import FreeMemory, free_memory, host_readings
 from chairlift.model.runner.kv_cache_sizing import KVCacheSize, size_kv_cache
 from chairlift.model.runner.longest_length import size_for_longest
@@ -33,6 +34,9 @@ from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.shard import Shard, check_shards
 
 LENGTHS = (256, 1024, 4096, 16384, 65536)
+PRODUCT_REPEATS = 10
+"""Products of each kind of weight, of which the best counts."""
+
 UNLIMITED = 2**60
 """Bytes; a cgroup without a limit reports a larger number."""
 
@@ -72,6 +76,11 @@ def inspect_machine() -> dict[str, Any]:
     }
 
 
+def _product(kind: str) -> dict[str, Any]:
+    product = trial_product(kind, selected_instruction_set(), PRODUCT_REPEATS)
+    return asdict(product) | {"summary": str(product)}
+
+
 def _kernels() -> dict[str, Any]:
     """Return the native kernels' instruction sets and threads, or why the kernels are missing."""
     try:
@@ -79,7 +88,7 @@ def _kernels() -> dict[str, Any]:
             "sets": list(instruction_sets()),
             "chosen": selected_instruction_set(),
             "threads": len(chosen_cpus(None)),
-            "products": [asdict(each) for each in trial_products(selected_instruction_set())],
+            "products": [_product(kind) for kind in KINDS],
         }
         return kernels | {"missing": None}
     except ConfigError as error:

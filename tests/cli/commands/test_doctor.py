@@ -374,10 +374,3 @@ def test_the_forms_of_messages_that_the_chat_template_does_not_write(capsys: pyt
     assert "\nchat template: how messages are written\n" in out
     for part in ("first instructions", "later instructions", "tools", "calls and results", "repeated roles"):
         assert re.search(rf"^  {part} +\S", out, re.MULTILINE), part
-
-
-def test_trial_products_are_shown_with_their_share() -> None:
-    product = {"kind": "bfloat16", "rate": 51.2e9, "peak": 58.7e9}
-    assert doctor._format_product(product) == "bfloat16: 51 GMAC/s a thread, 87% of what its instructions can do"
-    lost = {"kind": "int8", "rate": 61.7e9, "peak": 0.0}
-    assert doctor._format_product(lost).startswith("int8: 62 GMAC/s a thread, an unknown share")

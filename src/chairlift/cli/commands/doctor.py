@@ -278,18 +278,12 @@ def _machine_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     kernels = report["kernels"] or {}
     rows.append(("native kernels", _format_kernels(kernels)))
     rows += [
-        ("trial products" if not index else "", _format_product(each))
+        ("trial products" if not index else "", f"{each['kind']}: {each['summary']}")
         for index, each in enumerate(kernels.get("products") or [])
     ]
     rows.append(("compiler", report["compiler"]["version"] if report["compiler"] else "none found"))
     rows += [(name, value) for name, value in report["environment"].items()]
     return rows
-
-
-def _format_product(product: dict[str, Any]) -> str:
-    """Return the speed of a trial product by one thread; 64 rows, so that reading the weight costs little."""
-    share = f"{product['rate'] / product['peak']:.0%}" if product["peak"] else "an unknown share"
-    return f"{product['kind']}: {product['rate'] / 1e9:.0f} GMAC/s a thread, {share} of what its instructions can do"
 
 
 def _format_cuda(cuda: dict[str, Any], driver: str | None) -> str:

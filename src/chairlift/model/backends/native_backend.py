@@ -16,6 +16,7 @@ from chairlift.model.backends.native_decoder import NativeDecoder
 from chairlift.model.backends.native_linear_and_norm import NativeLinear, NativeRMSNorm
 from chairlift.model.backends.native_lm_head import NativeHead
 from chairlift.model.backends.native_sampling import NativeSamplingOps
+from chairlift.model.backends.trial_product import trial_product
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.device.dtypes import NATIVE_COMPUTE_DTYPES, torch_dtype
 from chairlift.model.kernels.cpu.instruction_sets import selected_instruction_set
@@ -30,6 +31,9 @@ from chairlift.model.weights.packed_weight_cache import PackedWeightCache
 from chairlift.model.weights.parameter_loader import ParameterLoader
 
 log = logging.getLogger(__name__)
+
+TRIAL_REPEATS = 3
+"""Products of which the startup report shows the speed."""
 
 MAX_HEAD_DIM = 512
 """Largest supported head dimension."""
@@ -125,7 +129,8 @@ class NativeBackend:
     def report(self) -> tuple[tuple[str, str], ...]:
         """See ModelBackend."""
         weights = ", weights: float16" if self._weights == "float16" else ""
-        lines = [("kernels", f"native ({self.instruction_set}), threads: {self.threads}{weights}")]
+        speed = trial_product(self._weights, self.instruction_set, TRIAL_REPEATS)
+        lines = [("kernels", f"native ({self.instruction_set}), threads: {self.threads}{weights}; {speed}")]
         if errors := self._store.errors | self._linear_errors:
             worst = max(errors, key=lambda name: errors[name])
             lines.append(("quantization", f"{self.quantization}, largest error {errors[worst]:.2%} ({worst})"))

@@ -1,7 +1,6 @@
-"""trial_products: how fast the native kernels multiply here, as a share of what the processor can do."""
+"""trial_product: how fast the native kernels multiply here, as a share of what the processor can do."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +12,6 @@ from chairlift.model.kernels.cpu.packing import KINDS, Packer
 from chairlift.model.kernels.cpu.threads import ThreadPool
 
 ROWS, INPUTS, OUTPUTS = 64, 1024, 1024
-REPEATS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +28,24 @@ class TrialProduct:
     rate: float
     peak: float
 
+    def __str__(self) -> str:
+        share = f"{self.rate / self.peak:.0%}" if self.peak else "an unknown share"
+        return f"{self.rate / 1e9:.0f} GMAC/s a thread, {share} of what its instructions can do"
 
-def trial_products(instruction_set: str) -> Iterator[TrialProduct]:
-    """Multiply weights of each kind, some milliseconds each. Raises ConfigError without the library, MemoryError."""
-    native = library.load()
+
+def trial_product(kind: str, instruction_set: str, repeats: int) -> TrialProduct:
+    """Multiply by a weight of a kind; the best of `repeats` products, some milliseconds together.
+
+    Raises ConfigError without the library, and MemoryError.
+    """
+    native, number = library.load(), KINDS[kind]
+    dtype = torch.float32 if number in (library.FLOAT32, library.FLOAT16) else torch.bfloat16
     pool = ThreadPool((ANYWHERE,))
     try:
         weight = torch.zeros(OUTPUTS, INPUTS)
-        for name, kind in KINDS.items():
-            dtype = torch.float32 if kind in (library.FLOAT32, library.FLOAT16) else torch.bfloat16
-            rows, packer = weight[:ROWS].to(dtype), Packer(pool, kind, dtype)
-            linear = NativeLinear(weight, None, packer, instruction_set)
-            seconds = min(_seconds(linear, rows) for _ in range(REPEATS))
-            peak = native.peak_rate(instruction_set.encode(), kind)
-            yield TrialProduct(name, ROWS * INPUTS * OUTPUTS / seconds, peak)
+        linear, rows = NativeLinear(weight, None, Packer(pool, number, dtype), instruction_set), weight[:ROWS].to(dtype)
+        seconds = min(_seconds(linear, rows) for _ in range(repeats))
+        return TrialProduct(kind, ROWS * INPUTS * OUTPUTS / seconds, native.peak_rate(instruction_set.encode(), number))
     finally:
         pool.close()
 
