@@ -26,8 +26,8 @@ def main() -> None:
     for each in vars(base).values():
         if isinstance(each, type) and "get_vocab_base_pre" in vars(each):
             each.get_vocab_base_pre = lambda self, tokenizer: PRE_TOKENIZER  # type: ignore[attr-defined]
-    sys.argv = ["convert_hf_convert_to_gguf.py", *args]
-    runpy.run_path(str(Path(source, "convert_hf_convert_to_gguf.py")), run_name="__main__")
+    sys.argv = ["convert_hf_to_gguf.py", *args]
+    runpy.run_path(str(Path(source, "convert_hf_to_gguf.py")), run_name="__main__")
 
 
 if __name__ == "__main__":
