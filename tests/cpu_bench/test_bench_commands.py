@@ -1,5 +1,7 @@
 """make_commands(): each run is a valid command of `chairlift bench offline` with the peers that are prepared."""
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -9,7 +11,7 @@ from chairlift.bench.peers.registry import peers_of
 from chairlift.cli.command_line import build_parser
 from cpu_bench.__main__ import main
 from cpu_bench.bench_commands import COMPARISONS, WORKLOADS, make_commands
-from cpu_bench.peer_environments import LLAMA_SERVER, PEERS, PRECISIONS, PeerEnvironments
+from cpu_bench.peer_environments import AVX2_ENVIRON, LLAMA_SERVER, PEERS, PRECISIONS, PeerEnvironments
 from cpu_bench.random_models import SHAPES
 
 
@@ -17,7 +19,7 @@ def prepare_fakes(folder: Path) -> PeerEnvironments:
     programs = [
         "vllm/bin/python",
         "openvino/bin/python",
-        f"llama.cpp/llama_cpp_python-1/vendor/llama.cpp/{LLAMA_SERVER}",
+        *(f"llama.cpp/llama_cpp_python-1/vendor/llama.cpp/{build}/{LLAMA_SERVER}" for build in ("build", "build-avx2")),
     ]
     exported = [f"exported/{model}-{kind}" for model in SHAPES for kind in PRECISIONS["openvino"].values()]
     gguf = [f"gguf/{model}-{kind}.gguf" for model in SHAPES for kind in PRECISIONS["llama.cpp"].values()]
@@ -35,7 +37,7 @@ def all_commands(peers: PeerEnvironments, folder: Path) -> list[list[str]]:
 
 def test_every_run_is_a_valid_command(tmp_path: Path) -> None:
     commands = all_commands(prepare_fakes(tmp_path), tmp_path)
-    assert len(commands) == len(SHAPES) * (len(WORKLOADS) * 2 + 1)
+    assert len(commands) == len(SHAPES) * (len(WORKLOADS) * 3 + 1)
     assert len({command[command.index("--json") + 1] for command in commands}) == len(commands)
     parser = build_parser()
     for command in commands:
@@ -59,10 +61,30 @@ def test_a_peer_that_is_not_prepared_is_left_out(missing: str, tmp_path: Path) -
 def test_a_failed_run_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[list[str]] = []
 
-    def run(command: list[str], *, check: bool) -> CompletedProcess[bytes]:
+    def run(command: list[str], *, env: Mapping[str, str], check: bool) -> CompletedProcess[bytes]:
         ran.append(command)
         return CompletedProcess(command, {2: 3, 3: 4}.get(len(ran), 0))
 
     monkeypatch.setattr("cpu_bench.__main__.subprocess.run", run)
     assert main(["run", str(tmp_path), "--into", str(tmp_path)]) == 3
     assert len(ran) == len(all_commands(PeerEnvironments(tmp_path, lambda text: None), tmp_path))
+
+
+def test_avx2_is_forced_in_every_engine_and_named_in_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare_fakes(tmp_path)
+    ran: list[tuple[list[str], Mapping[str, str]]] = []
+
+    def run(command: list[str], *, env: Mapping[str, str], check: bool) -> CompletedProcess[bytes]:
+        ran.append((command, env))
+        return CompletedProcess(command, 0)
+
+    monkeypatch.setattr("cpu_bench.__main__.subprocess.run", run)
+    selection = ["--models", "smol135", "--workloads", "w1", "--comparisons", "int8", "--into", str(tmp_path)]
+    for words in ([], ["--avx2"]):
+        assert main(["run", str(tmp_path), *selection, *words]) == 0
+    (plain, own), (forced, environ) = ran
+    assert environ.items() - os.environ.items() == AVX2_ENVIRON.items() and own == dict(os.environ)
+    assert any("/build/bin/" in word for word in plain) and any("/build-avx2/bin/" in word for word in forced)
+    assert f"{tmp_path}/cpu-smol135-w1-int8-avx2.json" in forced and f"{tmp_path}/cpu-smol135-w1-int8.json" in plain

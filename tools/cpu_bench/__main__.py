@@ -1,13 +1,14 @@
 """`python -m cpu_bench prepare|run FOLDER`: prepare models and other engines, then benchmark them against Chairlift."""
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 from cpu_bench import random_models
 from cpu_bench.bench_commands import COMPARISONS, WORKLOADS, make_commands
-from cpu_bench.peer_environments import PEERS, PeerEnvironments
+from cpu_bench.peer_environments import AVX2_ENVIRON, PEERS, PeerEnvironments
 
 
 def main(args: list[str]) -> int:
@@ -23,9 +24,11 @@ def main(args: list[str]) -> int:
     )
     parser.add_argument("--repeat", type=int, default=3, help="runs of each arm (%(default)s)")
     parser.add_argument("--into", type=Path, default=Path("build/bench-cpu"), help="folder of reports (%(default)s)")
+    parser.add_argument("--avx2", action="store_true", help="let every engine use no more than AVX2")
     options = parser.parse_args(args)
     folder, models = options.folder.resolve(), options.models.split(",")
-    environments = PeerEnvironments(folder, _print_line)
+    environments = PeerEnvironments(folder, _print_line, forces_avx2=options.avx2)
+    environ = {**os.environ, **(AVX2_ENVIRON if options.avx2 else {})}
     if options.command == "prepare":
         for name in models:
             _print_line(f"making {name}")
@@ -38,7 +41,7 @@ def main(args: list[str]) -> int:
     selection = (models, options.workloads.split(","), options.comparisons.split(","))
     for command in make_commands(environments, *selection, options.repeat, options.into):
         # a failed benchmark does not stop the next ones
-        completed = subprocess.run([sys.executable, "-P", "-m", "chairlift", *command], check=False)
+        completed = subprocess.run([sys.executable, "-P", "-m", "chairlift", *command], env=environ, check=False)
         exit_code = exit_code or completed.returncode
     return exit_code
 

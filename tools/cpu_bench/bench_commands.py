@@ -17,16 +17,19 @@ class Comparison:
         name: part of the report's file name.
         peers: other engines, with labels that bench/peers/registry.py and peer_environments.py define.
         compared: an option of our engine with the values to compare; "" for none.
+        dtype: of activations, and of weights that are not quantized.
     """
 
     name: str
     peers: tuple[str, ...]
     compared: str = ""
+    dtype: str = "bfloat16"
 
 
 COMPARISONS = (
     Comparison("bf16", ("openvino", "vllm", "llama.cpp")),
     Comparison("int8", ("openvino@int8", "llama.cpp@q8_0"), "quantization=int8,int8-channel"),
+    Comparison("float32", ("openvino@fp32", "vllm", "llama.cpp@f32"), dtype="float32"),
     Comparison("transformers", ("transformers", "transformers-single")),
 )
 
@@ -35,7 +38,8 @@ def make_command(
     environments: PeerEnvironments, model: str, workload: str, comparison: Comparison, repeat: int, into: Path
 ) -> list[str]:
     """Return the arguments of `chairlift` for one run; peers that are not prepared are left out."""
-    args = ["bench", "offline", str(environments.model(model)), "--dtype", "bfloat16", "--workload", workload]
+    args = ["bench", "offline", str(environments.model(model)), "--dtype", comparison.dtype]
+    args += ["--workload", workload]
     args += ["--repeat", str(repeat)]
     if comparison.compared:
         args += ["--compare", comparison.compared]
@@ -45,7 +49,8 @@ def make_command(
         if settings is not None:
             args += ["--against", peer]
             args += [arg for setting in settings for arg in ("--peer", setting)]
-    stem = into / f"cpu-{model}-{workload}-{comparison.name}"
+    forced = "-avx2" if environments.forces_avx2 else ""
+    stem = into / f"cpu-{model}-{workload}-{comparison.name}{forced}"
     return [*args, "--json", f"{stem}.json", "--plot", f"{stem}.png"]
 
 

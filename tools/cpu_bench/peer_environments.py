@@ -19,19 +19,36 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PEERS = ("openvino", "vllm", "llama.cpp")
-PRECISIONS = {"openvino": {"": "fp16", "@int8": "int8"}, "llama.cpp": {"": "bf16", "@q8_0": "q8_0"}}
+PRECISIONS = {
+    "openvino": {"": "fp16", "@int8": "int8", "@fp32": "fp32"},
+    "llama.cpp": {"": "bf16", "@q8_0": "q8_0", "@f32": "f32"},
+}
 """Peer -> label -> the peer's name for the precision of its weights."""
 
 NUM_CPUS = str(os.cpu_count() or 1)
-LLAMA_SERVER, LLAMA_QUANTIZE = "build/bin/llama-server", "build/bin/llama-quantize"
-"""Paths below llama.cpp's source folder."""
+LLAMA_SERVER, LLAMA_QUANTIZE = "bin/llama-server", "bin/llama-quantize"
+"""Paths below the folder of llama.cpp's build: build, or build-avx2 with AVX2 forced."""
+
+AVX2_ENVIRON = {"CHAIRLIFT_CPU_KERNELS": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+"""Environment variables that let Chairlift, oneDNN (in OpenVINO and torch) and torch use no more than AVX2."""
+
+AVX2_OPTIONS = (
+    "-DGGML_NATIVE=OFF", "-DGGML_SSE42=ON", "-DGGML_AVX=ON", "-DGGML_AVX2=ON", "-DGGML_FMA=ON", "-DGGML_F16C=ON",
+    "-DGGML_BMI2=ON", "-DGGML_AVX512=OFF",
+)  # fmt: skip
+"""The same for the build of llama.cpp."""
 
 
 class PeerEnvironments:
-    """The environments of all peers under one folder."""
+    """The environments of all peers under one folder.
 
-    def __init__(self, folder: Path, print_line: Callable[[str], None]) -> None:
-        self.folder, self._print_line = folder, print_line
+    Attributes:
+        folder: where they are.
+        forces_avx2: whether engines use no more than AVX2 on a processor that has more.
+    """
+
+    def __init__(self, folder: Path, print_line: Callable[[str], None], *, forces_avx2: bool = False) -> None:
+        self.folder, self._print_line, self.forces_avx2 = folder, print_line, forces_avx2
 
     def peer_settings(self, name: str, label: str, model: str) -> list[str] | None:
         """Return the values of --peer for a peer that runs a model, or None if the peer is not prepared."""
@@ -42,7 +59,10 @@ class PeerEnvironments:
             paths = {"python": self._python("openvino"), "model": self._exported(label, model)}
         else:
             source = self._llama_source()
-            paths = {"server": (source or self.folder) / LLAMA_SERVER, "model": self._gguf(label, model)}
+            paths = {
+                "server": self._llama_build(source or self.folder) / LLAMA_SERVER,
+                "model": self._gguf(label, model),
+            }
         if not all(path.exists() for path in paths.values()):
             return None
         return [f"{peer}.{setting}={path}" for setting, path in paths.items()]
@@ -87,20 +107,23 @@ class PeerEnvironments:
         source = self._llama_source()
         if source is None:
             raise OSError("the source distribution of llama-cpp-python has no llama.cpp")
-        if not (source / LLAMA_SERVER).exists():
+        build = self._llama_build(source)
+        if not (build / LLAMA_SERVER).exists():
             options = ("-DCMAKE_BUILD_TYPE=Release", "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF")
-            self._run("cmake", "-S", source, "-B", source / "build", *options)
+            self._run("cmake", "-S", source, "-B", build, *options, *(AVX2_OPTIONS if self.forces_avx2 else ()))
             targets = ("llama-server", "llama-quantize", "llama-batched-bench")
-            self._run("cmake", "--build", source / "build", "--parallel", NUM_CPUS, "--target", *targets)
+            self._run("cmake", "--build", build, "--parallel", NUM_CPUS, "--target", *targets)
+        script = Path(__file__).with_name("convert_to_gguf.py")
         for model in models:
-            bf16, q8_0 = self._gguf("", model), self._gguf("@q8_0", model)
-            bf16.parent.mkdir(exist_ok=True)
-            if not bf16.exists():
-                script = Path(__file__).with_name("convert_to_gguf.py")
-                command = (self._python("llama.cpp"), script, source, self.model(model))
-                self._run(*command, "--outtype", "bf16", "--outfile", bf16)
+            command = (self._python("llama.cpp"), script, source, self.model(model))
+            for label in ("", "@f32"):
+                target = self._gguf(label, model)
+                target.parent.mkdir(exist_ok=True)
+                if not target.exists():
+                    self._run(*command, "--outtype", PRECISIONS["llama.cpp"][label], "--outfile", target)
+            q8_0 = self._gguf("@q8_0", model)
             if not q8_0.exists():
-                self._run(source / LLAMA_QUANTIZE, bf16, q8_0, "q8_0")
+                self._run(build / LLAMA_QUANTIZE, self._gguf("", model), q8_0, "q8_0")
 
     def _uninstall_torch_extras(self, environment: str) -> None:
         """Uninstall packages that are built for another version of torch; language models do not need them."""
@@ -122,6 +145,9 @@ class PeerEnvironments:
     def _llama_source(self) -> Path | None:
         folders = sorted((self.folder / "llama.cpp").glob("llama_cpp_python-*/vendor/llama.cpp"))
         return folders[-1] if folders else None
+
+    def _llama_build(self, source: Path) -> Path:
+        return source / ("build-avx2" if self.forces_avx2 else "build")
 
     def _python(self, name: str) -> Path:
         return self.folder / name / "bin/python"
