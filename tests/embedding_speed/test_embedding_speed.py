@@ -1,5 +1,6 @@
 """embedding_speed: both ways give the same embeddings, in this process and over HTTP, and the report has the ratio."""
 
+import sys
 from pathlib import Path
 
 import httpx
@@ -7,6 +8,7 @@ import msgspec
 import pytest
 
 from embedding_speed.__main__ import main, summarize
+from support_models import save_tiny
 from support_server import real_server
 
 SHORT = ["--texts", "3", "--rounds", "1", "--tokens", "4", "20"]
@@ -45,3 +47,33 @@ def test_a_server(capsys: pytest.CaptureFixture[str]) -> None:
         assert cached and all(float(line.split()[-1]) == 0 for line in cached)
     with pytest.raises(SystemExit, match="does not answer"):
         main(["--url", server.url, *SHORT])
+
+
+PEER = f"""#!{sys.executable}
+import json, sys
+for line in sys.stdin:
+    texts = json.loads(line)
+    embeddings = [[float(sum(text))] * 64 for text in texts]
+    print(json.dumps({{"embeddings": embeddings, "seconds": 1e-3 * len(texts)}}), flush=True)
+    assert sys.argv[2:] == [sys.argv[2], "float32"]
+"""
+
+
+def test_the_same_texts_are_embedded_by_sentence_transformers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peer, folder = tmp_path / "python", save_tiny("llama", tmp_path / "model")
+    peer.write_text(PEER)
+    peer.chmod(0o755)
+    words = [str(folder), *SHORT, "--dtype", "float32", "--against", str(peer), "--json", str(tmp_path / "report.json")]
+    assert main(words) == 1, "the stand-in has other embeddings"
+    document = msgspec.json.decode((tmp_path / "report.json").read_bytes())
+    ((each,), found) = document["rounds"], document
+    assert each["peer_at_once"] == pytest.approx(each["peer_single"]), "by the seconds of the peer itself"
+    assert found["single_against_peer"] == each["single"] / each["peer_single"]
+    assert "times sentence-transformers" in capsys.readouterr().out
+    peer.write_text("#!/bin/sh\n")
+    with pytest.raises(SystemExit, match="sentence-transformers does not answer"):
+        main(words)
+    with pytest.raises(SystemExit):
+        main(["chairlift:random", "--against", str(peer)])
