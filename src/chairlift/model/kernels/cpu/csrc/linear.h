@@ -80,16 +80,25 @@ constexpr bool has_ranges(int num_tiles, int rows) {
     return KIND == INT8_GROUP ? num_tiles > 2 : KIND == BFLOAT16 && widens(rows);
 }
 
+// Prefetches NUM_LINES lines of the panel ahead in every STEPS steps.
+template <int NUM_LINES, int STEPS>
+struct Prefetches {
+    static constexpr int LINES = NUM_LINES, EVERY = STEPS;
+    static constexpr size_t bytes(int steps) { return (size_t)((steps + EVERY - 1) / EVERY) * LINES * LINE; }
+};
+
 // Adds the products of some steps to the sums. Rows are bytes, or bfloat16 widened to float32.
-template <typename Numbers, int LINES, typename Row, int ROWS, int VECTORS>
+template <typename Numbers, typename Prefetch, typename Row, int ROWS, int VECTORS>
 CHAIRLIFT_INLINE void accumulate(
     typename Dot<Numbers>::Sum (&sums)[ROWS][VECTORS], const Row* rows, size_t stride, const uint8_t* panel, int steps,
     const uint8_t* ahead) {
     constexpr int ROW_STEP = sizeof(Row) == 1 ? Dot<Numbers>::ROW_BYTES : 2;
     for (int step = 0; step < steps; step++, panel += STEP_BYTES, rows += ROW_STEP) {
+        if (step % Prefetch::EVERY == 0) {
 #pragma GCC unroll 4
-        for (int line = 0; line < LINES; line++) prefetch(ahead + line * LINE);
-        ahead += LINES * LINE;
+            for (int line = 0; line < Prefetch::LINES; line++) prefetch(ahead + line * LINE);
+            ahead += Prefetch::LINES * LINE;
+        }
 #pragma GCC unroll 2
         for (int part = 0; part < Dot<Numbers>::PARTS; part++) {
             typename Dot<Numbers>::Column columns[VECTORS];
@@ -105,6 +114,18 @@ CHAIRLIFT_INLINE void accumulate(
     }
 }
 
+// Whether prefetches are spread over as many steps as there are. In float32 a panel takes as long to be read as to be
+// multiplied by eight rows: where all its lines are prefetched in the first half of the steps, memory is idle in the
+// second. Else too many lines at once do no harm.
+template <WeightKind KIND>
+constexpr bool SPREADS_PREFETCHES = LANES < 16 && KIND == FLOAT32;
+
+template <WeightKind KIND, typename Prefetch>
+constexpr size_t prefetched_bytes(int steps) {
+    constexpr int at_once = GROUP / 4;  // groups are multiplied one by one
+    return KIND == INT8_GROUP ? steps / at_once * Prefetch::bytes(at_once) : Prefetch::bytes(steps);
+}
+
 // A range of the steps of a panel. Partial sums [rows][PANEL] are read from carried_sums unless the range is the first,
 // and written there unless it is the last. Ranges are visited in order, so each sum has the same order of inputs as in
 // one pass.
@@ -114,7 +135,7 @@ struct StepRange {
 };
 
 // Multiplies rows [first, first + ROWS) by VECTORS vectors of a panel, from `column` of the panel on.
-template <WeightKind KIND, int ROWS, int VECTORS, int LINES>
+template <WeightKind KIND, int ROWS, int VECTORS, typename Prefetch>
 CHAIRLIFT_INLINE void multiply(
     Floats (&sums)[ROWS][VECTORS], const LinearCall& call, int first, int panel, int column, const StepRange& range,
     [[maybe_unused]] const WideBfloat16* wide_rows, const uint8_t* ahead) {
@@ -131,16 +152,16 @@ CHAIRLIFT_INLINE void multiply(
                 sums[r][v] = range.begin ? load<Floats>(range.carried_sums + r * PANEL + v * LANES) : Floats{};
     }
     if constexpr (KIND == BFLOAT16 && widens(ROWS)) {
-        accumulate<Numbers, LINES>(sums, wide_rows, 2 * range_steps<KIND>(), data, range.end - range.begin, ahead);
+        accumulate<Numbers, Prefetch>(sums, wide_rows, 2 * range_steps<KIND>(), data, range.end - range.begin, ahead);
     } else if constexpr (!IS_INT8<KIND>) {
-        accumulate<Numbers, LINES>(sums, rows, call.rows.stride, data, range.end - range.begin, ahead);
+        accumulate<Numbers, Prefetch>(sums, rows, call.rows.stride, data, range.end - range.begin, ahead);
     } else if constexpr (KIND == INT8_CHANNEL) {
         Ints int_sums[ROWS][VECTORS];
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++) int_sums[r][v] = broadcast(Dot<Int8>::start(call.rows.sums[first + r]));
-        accumulate<Numbers, LINES>(int_sums, rows, call.rows.stride, data, weight.steps, ahead);
+        accumulate<Numbers, Prefetch>(int_sums, rows, call.rows.stride, data, weight.steps, ahead);
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) {
             Floats scale = load<Floats>(weight.scales + panel * PANEL + column + v * LANES);
@@ -160,8 +181,8 @@ CHAIRLIFT_INLINE void multiply(
 #pragma GCC unroll 8
                 for (int v = 0; v < VECTORS; v++)
                     int_sums[r][v] = broadcast(Dot<Int8>::start(row_sums[r * groups + group]));
-            accumulate<Numbers, LINES>(int_sums, rows, call.rows.stride, data, steps, ahead);
-            rows += GROUP, data += steps * STEP_BYTES, ahead += steps * LINES * LINE;
+            accumulate<Numbers, Prefetch>(int_sums, rows, call.rows.stride, data, steps, ahead);
+            rows += GROUP, data += steps * STEP_BYTES, ahead += Prefetch::bytes(steps);
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++) {
                 Floats scale = bf16_to_f32(scales + group * PANEL + v * LANES);
@@ -281,7 +302,7 @@ static void write_output(
     }
 }
 
-template <WeightKind KIND, int ROWS, int VECTORS, int LINES>
+template <WeightKind KIND, int ROWS, int VECTORS, typename Prefetch>
 __attribute__((noinline)) static void multiply_tile(
     const LinearCall& call, int first, int panel, int column, const StepRange& range, const uint8_t* ahead,
     ArgMax* argmax) {
@@ -298,45 +319,45 @@ __attribute__((noinline)) static void multiply_tile(
     for (int begin = 0; begin < VECTORS * LANES; begin += SLICE * LANES) {
         Floats sums[ROWS][SLICE];
         const StepRange slice_range = {range.begin, range.end, range.carried_sums + begin};
-        multiply<KIND, ROWS, SLICE, LINES>(sums, call, first, panel, column + begin, slice_range, wide_rows, ahead);
+        multiply<KIND, ROWS, SLICE, Prefetch>(sums, call, first, panel, column + begin, slice_range, wide_rows, ahead);
         float* results = (is_last ? local_sums : range.carried_sums) + begin;
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
             for (int v = 0; v < SLICE; v++) store(results + r * PANEL + v * LANES, sums[r][v]);
-        ahead += (range.end - range.begin) * LINES * LINE;
+        ahead += prefetched_bytes<KIND, Prefetch>(range.end - range.begin);
     }
     if (is_last) write_output(call, local_sums, ROWS, VECTORS * LANES, first, panel * PANEL + column, argmax);
 }
 
-template <WeightKind KIND, int VECTORS, int LINES>
+template <WeightKind KIND, int VECTORS, typename Prefetch>
 CHAIRLIFT_INLINE void dispatch_tile(
     int rows, const LinearCall& call, int first, int panel, int column, const StepRange& range, const uint8_t* ahead,
     ArgMax* argmax) {
     constexpr int MAX_ROWS = max_tile_rows<KIND>();
     switch (rows) {
         case 1:
-            return multiply_tile<KIND, 1, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
+            return multiply_tile<KIND, 1, VECTORS, Prefetch>(call, first, panel, column, range, ahead, argmax);
         // Tiles of more than MAX_ROWS rows are not compiled; no caller asks for them.
         case 2:
             if constexpr (MAX_ROWS >= 2)
-                return multiply_tile<KIND, 2, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
+                return multiply_tile<KIND, 2, VECTORS, Prefetch>(call, first, panel, column, range, ahead, argmax);
             [[fallthrough]];
         case 3:
             if constexpr (MAX_ROWS >= 3)
-                return multiply_tile<KIND, 3, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
+                return multiply_tile<KIND, 3, VECTORS, Prefetch>(call, first, panel, column, range, ahead, argmax);
             [[fallthrough]];
         case 4:
             if constexpr (MAX_ROWS >= 4)
-                return multiply_tile<KIND, 4, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
+                return multiply_tile<KIND, 4, VECTORS, Prefetch>(call, first, panel, column, range, ahead, argmax);
             [[fallthrough]];
         case 5:
             if constexpr (MAX_ROWS >= 5)
-                return multiply_tile<KIND, 5, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
+                return multiply_tile<KIND, 5, VECTORS, Prefetch>(call, first, panel, column, range, ahead, argmax);
             [[fallthrough]];
         case 6:
             if constexpr (MAX_ROWS >= 6)
-                return multiply_tile<KIND, 6, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
+                return multiply_tile<KIND, 6, VECTORS, Prefetch>(call, first, panel, column, range, ahead, argmax);
     }
 }
 
@@ -363,16 +384,19 @@ static void multiply_panel(
             for (int tile = begin, rows; tile < end; tile++, row += rows) {
                 rows = count / num_tiles + (tile < count % num_tiles);
                 const int num_slices = VECTORS / slice_vectors(rows, VECTORS), num_passes = num_tiles * num_slices;
-                const int lines = !ahead_bytes ? 0 : num_passes == 1 ? 4 : num_passes < 4 ? 2 : 1;
-                if (lines == 0)
-                    dispatch_tile<KIND, VECTORS, 0>(rows, call, row, panel, column, range, ahead, argmax);
-                else if (lines == 4)
-                    dispatch_tile<KIND, VECTORS, 4>(rows, call, row, panel, column, range, ahead, argmax);
-                else if (lines == 2)
-                    dispatch_tile<KIND, VECTORS, 2>(rows, call, row, panel, column, range, ahead, argmax);
+                const auto run = [&]<typename Prefetch>(Prefetch) {
+                    dispatch_tile<KIND, VECTORS, Prefetch>(rows, call, row, panel, column, range, ahead, argmax);
+                    return num_slices * prefetched_bytes<KIND, Prefetch>(range.end - range.begin);
+                };
+                size_t prefetched;
+                if (!ahead_bytes)
+                    prefetched = run(Prefetches<0, 1>{});
+                else if (num_passes < 4)
+                    prefetched = num_passes == 1 ? run(Prefetches<4, 1>{}) : run(Prefetches<2, 1>{});
+                else if (SPREADS_PREFETCHES<KIND> && num_passes >= 8 && num_passes < 32)
+                    prefetched = num_passes < 16 ? run(Prefetches<1, 2>{}) : run(Prefetches<1, 4>{});
                 else
-                    dispatch_tile<KIND, VECTORS, 1>(rows, call, row, panel, column, range, ahead, argmax);
-                const size_t prefetched = (size_t)(range.end - range.begin) * lines * num_slices * LINE;
+                    prefetched = run(Prefetches<1, 1>{});
                 ahead += prefetched, ahead_bytes -= prefetched < ahead_bytes ? prefetched : ahead_bytes;
                 if (in_ranges) range.carried_sums += rows * PANEL;
             }
