@@ -87,4 +87,5 @@ def test_avx2_is_forced_in_every_engine_and_named_in_the_report(
     (plain, own), (forced, environ) = ran
     assert environ.items() - os.environ.items() == AVX2_ENVIRON.items() and own == dict(os.environ)
     assert any("/build/bin/" in word for word in plain) and any("/build-avx2/bin/" in word for word in forced)
+    assert "openvino@int8.precision=f32" in forced and "openvino@int8.precision=f32" not in plain
     assert f"{tmp_path}/cpu-smol135-w1-int8-avx2.json" in forced and f"{tmp_path}/cpu-smol135-w1-int8.json" in plain

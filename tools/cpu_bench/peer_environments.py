@@ -65,7 +65,11 @@ class PeerEnvironments:
             }
         if not all(path.exists() for path in paths.values()):
             return None
-        return [f"{peer}.{setting}={path}" for setting, path in paths.items()]
+        settings = [f"{peer}.{setting}={path}" for setting, path in paths.items()]
+        if name == "openvino" and self.forces_avx2:
+            # It finds a processor with bfloat16, and no product that may be used. On one with AVX2 it computes in float32.
+            settings.append(f"{peer}.precision=f32")
+        return settings
 
     def prepare(self, name: str, models: Sequence[str]) -> None:
         """Install or build a peer, and convert the models to its format; print an error if that fails."""

@@ -10,6 +10,9 @@ from chairlift.cli.settings.setting_declaration import PREFIX
 
 log = logging.getLogger(__name__)
 
+READ_ELSEWHERE = ("CHAIRLIFT_CPU_KERNELS", "CHAIRLIFT_CPU_LIBRARY", "CHAIRLIFT_BUILD_KERNELS")
+"""Variables that are no settings: kernels/cpu and the build read them."""
+
 SIMILARITY_CUTOFF = 0.75
 """Least similarity (0 to 1) of an unknown variable to a known one for a warning; Kubernetes sets some below it."""
 
@@ -32,7 +35,7 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     known |= {settings.CONFIG.variable, *settings.SECRETS}
     names = [name.removeprefix(PREFIX) for name in sorted(known)]
     for name in sorted(environ):
-        if name.startswith(PREFIX) and name not in known:
+        if name.startswith(PREFIX) and name not in known and name not in READ_ELSEWHERE:
             similar = difflib.get_close_matches(name.removeprefix(PREFIX), names, n=1, cutoff=SIMILARITY_CUTOFF)
             yield from ((name, PREFIX + match) for match in similar)
 
