@@ -67,7 +67,7 @@ class PeerEnvironments:
             return None
         settings = [f"{peer}.{setting}={path}" for setting, path in paths.items()]
         if name == "openvino" and self.forces_avx2:
-            # It finds a processor with bfloat16, and no product that may be used. On one with AVX2 it computes in float32.
+            # It finds a processor with bfloat16 and no product that may be used. With AVX2 alone it takes float32.
             settings.append(f"{peer}.precision=f32")
         return settings
 

@@ -28,7 +28,8 @@ def test_a_misspelled_variable_is_named_with_the_known_one(name: str, known_name
 
 @for_each("name", [
     "CHAIRLIFT_PORT", "CHAIRLIFT_SERVICE_HOST", "CHAIRLIFT_SERVICE_PORT", "CHAIRLIFT_PORT_8000_TCP_ADDR",
-    "CHAIRLIFT_FULL", "CHAIRLIFT_CPU_KERNELS", "CHAIRLIFT_CPU_LIBRARY", "CHAIRLIFT_BUILD_KERNELS", "HOSTS", "CHAIRLIFT_API_KEY", "CHAIRLIFT_CONFIG", "CHAIRLIFT_MODEL",
+    "CHAIRLIFT_FULL", "CHAIRLIFT_CPU_KERNELS", "CHAIRLIFT_CPU_LIBRARY", "CHAIRLIFT_BUILD_KERNELS", "HOSTS",
+    "CHAIRLIFT_API_KEY", "CHAIRLIFT_CONFIG", "CHAIRLIFT_MODEL",
 ])  # fmt: skip
 def test_other_variables_are_not_named(name: str) -> None:
     assert list(unknown_variables({name: "tcp://10.0.0.1:80"})) == []
