@@ -14,7 +14,7 @@ def make_request(prompt: int, output: int) -> WorkloadRequest:
 
 
 def test_operations_are_counted_as_they_are_done() -> None:
-    shape = Shape.of(CONFIG)
+    shape = Shape.of(CONFIG, 2)
     assert (shape.head_dim, shape.products) == (16, ((64, 128), (64, 64), (64, 192), (96, 64)))
     assert shape.layer_weights == 2 * 64 * (128 + 64 + 192 + 96) and shape.head_weights == 6400
     assert shape.kv_bytes(3) == 3 * 2 * 2 * 2 * 32  # tokens, keys and values, bytes, layers, numbers

@@ -14,7 +14,7 @@ from cpu_roofline.model_flops import Shape, flops
 def test_a_turn_adds_up(model: Path) -> None:
     result = roofline_run.measure(str(model), {"dtype": "bfloat16", "quantization": "int8", "num_blocks": 1024})
     config = json.loads((model / "config.json").read_text())
-    shape = Shape.of(config)
+    shape = Shape.of(config, 2)
     offline, single = result["w1"], result["single"]
     assert sum(offline["parts"].values()) == pytest.approx(offline["seconds"])
     assert all(seconds > 0 for seconds in offline["parts"].values()), offline["parts"]

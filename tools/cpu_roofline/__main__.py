@@ -25,6 +25,7 @@ def main(args: list[str]) -> int:
     """Run the measurement. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="cpu_roofline", description=__doc__)
     parser.add_argument("model", type=Path, help="a model's folder")
+    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"), help="data type (%(default)s)")
     parser.add_argument("--quantization", default="none", help="quantization of the weights (%(default)s)")
     parser.add_argument("--cores", type=int, help="number of CPUs to use, the last ones first (all)")
     parser.add_argument("--repeat", type=int, default=3, help="runs, each in a new process (%(default)s)")
@@ -33,7 +34,7 @@ def main(args: list[str]) -> int:
     source = environment.source()
     if arguments.cores:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-arguments.cores :])
-    options = {"dtype": "bfloat16", "quantization": arguments.quantization, "num_blocks": NUM_BLOCKS}
+    options = {"dtype": arguments.dtype, "quantization": arguments.quantization, "num_blocks": NUM_BLOCKS}
     run_spec = json.dumps({"model": str(arguments.model.resolve()), "options": options}).encode()
     runs = []
     for number in range(arguments.repeat):

@@ -19,7 +19,9 @@ NUM_LAYERS, NUM_REPEATS = 4, 5
 """Timed layers, and how often each is timed. Each layer has its own KV cache, so that none is in the CPU's caches."""
 
 
-def decode_seconds(shape: Shape, num_sequences: int, context_length: int, reader: Reader) -> list[tuple[float, float]]:
+def decode_seconds(
+    shape: Shape, num_sequences: int, context_length: int, dtype: torch.dtype, reader: Reader
+) -> list[tuple[float, float]]:
     """Return pairs of seconds: the attention of one layer with one new token per sequence, and reading its KV cache.
 
     Torch's thread count becomes 1, as in the engine process: two thread pools on the same cores wait for each other.
@@ -28,14 +30,14 @@ def decode_seconds(shape: Shape, num_sequences: int, context_length: int, reader
     backend = NativeAttention(get_thread_pool(None), selected_instruction_set())
     num_blocks = -(-context_length // BLOCK_SIZE)
     caches = backend.allocate_kv_cache(
-        NUM_LAYERS, num_sequences * num_blocks, BLOCK_SIZE, shape.kv_heads, shape.head_dim, torch.bfloat16,
+        NUM_LAYERS, num_sequences * num_blocks, BLOCK_SIZE, shape.kv_heads, shape.head_dim, dtype,
         torch.device("cpu"),
     )  # fmt: skip
     for cache in caches:
         cache.key.normal_()
         cache.value.normal_()
     batch = _decode_batch(num_sequences, context_length, num_blocks)
-    query = torch.randn(num_sequences, shape.heads, shape.head_dim).bfloat16()
+    query = torch.randn(num_sequences, shape.heads, shape.head_dim).to(dtype)
     out, spec, pairs = torch.empty_like(query), AttentionSpec(0, shape.head_dim**-0.5), []
     for _ in range(NUM_REPEATS):
         for cache in caches:

@@ -1,13 +1,14 @@
-"""products(), Reader: measure this machine's peak speed of matrix products and of memory reads.
+"""peak_gflops(), Reader: measure this machine's peak speed of matrix products and of memory reads.
 
-    python -m cpu_roofline.hardware_peaks NUM_THREADS INPUTSxOUTPUTS ...
+    python -m cpu_roofline.hardware_peaks DTYPE NUM_THREADS INPUTSxOUTPUTS ...
 
-runs torch's bfloat16 matrix products, one for each shape, in a process with its own number of threads. It prints a JSON
-list of GFLOP/s.
+runs torch's matrix products of a dtype, one for each shape, in a process with its own number of threads. It prints a
+JSON list of GFLOP/s.
 """
 
 import ctypes
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -19,8 +20,12 @@ import torch
 from torch import Tensor
 
 from chairlift.bench.offline.subprocess_run import environ_with
+from chairlift.model.device.dtypes import torch_dtype
 from chairlift.model.device.huge_page_tensors import huge_pages
+from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.compile import find_compiler
+from chairlift.model.kernels.cpu.instruction_sets import INSTRUCTION_SET_VARIABLE, selected_instruction_set
+from chairlift.model.kernels.cpu.packing import KINDS
 
 NUM_ROWS = 256
 """Rows of the left matrix of each product."""
@@ -35,10 +40,20 @@ SOURCE = Path(__file__).with_name("memory_read.cpp")
 TOOLS = Path(__file__).parents[1]
 
 
-def products(cpus: Sequence[int], shapes: Sequence[tuple[int, int]]) -> float:
-    """Return the highest GFLOP/s of the products [256, I] x [I, O] for the shapes (I, O)."""
+def peak_gflops(cpus: Sequence[int], shapes: Sequence[tuple[int, int]], dtype: str) -> float:
+    """Return the peak GFLOP/s of products in a dtype: torch's, or that of the native kernels' instructions if higher.
+
+    Only that of the instructions counts where an instruction set is forced, of which torch would have more.
+    """
+    selected = selected_instruction_set()
+    own: float = 2e-9 * len(cpus) * library.load().peak_rate(selected.encode(), KINDS[dtype])
+    return own if INSTRUCTION_SET_VARIABLE in os.environ else max(own, products(cpus, shapes, dtype))
+
+
+def products(cpus: Sequence[int], shapes: Sequence[tuple[int, int]], dtype: str) -> float:
+    """Return the highest GFLOP/s of torch's products [256, I] x [I, O] for the shapes (I, O)."""
     arguments = [f"{inputs}x{outputs}" for inputs, outputs in shapes]
-    command = [sys.executable, "-P", "-m", "cpu_roofline.hardware_peaks", str(len(cpus)), *arguments]
+    command = [sys.executable, "-P", "-m", "cpu_roofline.hardware_peaks", dtype, str(len(cpus)), *arguments]
     output = subprocess.run(command, stdout=subprocess.PIPE, env=environ_with(TOOLS), check=True).stdout
     highest: float = max(json.loads(output))
     return highest
@@ -75,11 +90,12 @@ class Reader:
 
 def main(args: Sequence[str]) -> int:
     """Run the products and print the GFLOP/s of each shape; products() starts this in a subprocess."""
-    torch.set_num_threads(int(args[0]))
+    dtype, num_threads, *shapes = args
+    torch.set_num_threads(int(num_threads))
     results = []
-    for arg in args[1:]:
-        inputs, outputs = map(int, arg.split("x"))
-        left, right = (torch.randn(shape).bfloat16() for shape in ((NUM_ROWS, inputs), (inputs, outputs)))
+    for each in shapes:
+        inputs, outputs = map(int, each.split("x"))
+        left, right = (torch.randn(shape).to(torch_dtype(dtype)) for shape in ((NUM_ROWS, inputs), (inputs, outputs)))
         times: list[float] = []
         while sum(times) < SECONDS_PER_SHAPE:
             started_at = time.perf_counter()

@@ -6,8 +6,6 @@ from typing import Any
 
 from chairlift.bench.workload.workload import WorkloadRequest
 
-BFLOAT16_BYTES = 2
-
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -16,6 +14,7 @@ class Shape:
     Attributes:
         layers, hidden, intermediate, vocabulary: the model's sizes.
         heads, kv_heads, head_dim: sizes of attention.
+        itemsize: bytes of a key or a value.
     """
 
     layers: int
@@ -25,14 +24,16 @@ class Shape:
     heads: int
     kv_heads: int
     head_dim: int
+    itemsize: int
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "Shape":
-        """Read the sizes from the content of config.json."""
+    def of(cls, config: Mapping[str, Any], itemsize: int) -> "Shape":
+        """Read the sizes from the content of config.json; keys and values have `itemsize` bytes."""
         heads, hidden = config["num_attention_heads"], config["hidden_size"]
         return cls(
             config["num_hidden_layers"], hidden, config["intermediate_size"], config["vocab_size"], heads,
             config.get("num_key_value_heads") or heads, config.get("head_dim") or hidden // heads,
+            itemsize,
         )  # fmt: skip
 
     @property
@@ -55,8 +56,8 @@ class Shape:
         return self.hidden * self.vocabulary
 
     def kv_bytes(self, num_tokens: int) -> int:
-        """Return the bytes of the keys and values of `num_tokens` tokens in bfloat16, all layers."""
-        return 2 * BFLOAT16_BYTES * self.layers * self.kv_heads * self.head_dim * num_tokens
+        """Return the bytes of the keys and values of `num_tokens` tokens, all layers."""
+        return 2 * self.itemsize * self.layers * self.kv_heads * self.head_dim * num_tokens
 
     def attention_flops(self, num_pairs: int) -> int:
         """Return the operations of attention for `num_pairs` pairs of a query token and a key token, all layers."""

@@ -13,6 +13,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from chairlift.bench.offline.child_process import exit_with_parent
 from chairlift.bench.offline.driver import drive_workload
 from chairlift.bench.offline.warm_up import warm_up
@@ -21,9 +23,10 @@ from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.llm.build import prepare
 from chairlift.llm.options import Options
 from chairlift.llm.text_service import TextService
+from chairlift.model.device.dtypes import dtype_bytes, torch_dtype
 from chairlift.model.kernels.cpu.kernel_cpus import chosen_cpus
 from cpu_roofline.attention_timing import decode_seconds
-from cpu_roofline.hardware_peaks import Reader, products
+from cpu_roofline.hardware_peaks import Reader, peak_gflops
 from cpu_roofline.model_flops import Shape, flops
 from cpu_roofline.runner_timing import watching
 
@@ -39,7 +42,8 @@ ATTENTION_BATCH = (32, 2048)
 
 def measure(model: str, options: dict[str, Any]) -> dict[str, Any]:
     """Measure all parts once for a model folder and engine options. Raises ConfigError and ModelError."""
-    shape = Shape.of(json.loads(Path(model, "config.json").read_text(encoding="utf-8")))
+    dtype = str(options["dtype"])
+    shape = Shape.of(json.loads(Path(model, "config.json").read_text(encoding="utf-8")), dtype_bytes(dtype))
     cpus = chosen_cpus(options.get("cpu_threads"))
     with tempfile.TemporaryDirectory(prefix="cpu-roofline-") as folder:
         reader = Reader(Path(folder), cpus)
@@ -47,18 +51,18 @@ def measure(model: str, options: dict[str, Any]) -> dict[str, Any]:
         with closing((service := prepared.start()).client):
             service.client.warmup()
             warm_up(service)
-            w1 = _measure_w1(service, shape, cpus)
+            w1 = _measure_w1(service, shape, dtype, cpus)
             single = _measure_single_stream(service, shape, reader)
-        return {**w1, **single, **_measure_attention(shape, reader)}
+        return {**w1, **single, **_measure_attention(shape, torch_dtype(dtype), reader)}
 
 
-def _measure_w1(service: TextService, shape: Shape, cpus: Sequence[int]) -> dict[str, Any]:
+def _measure_w1(service: TextService, shape: Shape, dtype: str, cpus: Sequence[int]) -> dict[str, Any]:
     """Measure workload W1 and the peak speed of matrix products."""
     workload = generate("w1", vocab_size=shape.vocabulary, seed=0)
-    before = products(cpus, shape.products)
+    before = peak_gflops(cpus, shape.products, dtype)
     with watching(service.client) as timing:
         driven = drive_workload(service, workload)
-    after = products(cpus, shape.products)
+    after = peak_gflops(cpus, shape.products, dtype)
     return {
         "w1": {
             "seconds": driven.seconds,
@@ -86,11 +90,11 @@ def _measure_single_stream(service: TextService, shape: Shape, reader: Reader) -
     return {"single": {"bytes_per_token": bytes_per_token, "seconds_and_floor": seconds_and_floor}}
 
 
-def _measure_attention(shape: Shape, reader: Reader) -> dict[str, Any]:
+def _measure_attention(shape: Shape, dtype: torch.dtype, reader: Reader) -> dict[str, Any]:
     """Measure the attention of one layer, and the time of reading its KV cache."""
     num_sequences, context_length = ATTENTION_BATCH
     bytes_per_layer = shape.kv_bytes(num_sequences * context_length) // shape.layers
-    pairs = decode_seconds(shape, num_sequences, context_length, reader)
+    pairs = decode_seconds(shape, num_sequences, context_length, dtype, reader)
     return {"attention": {"bytes_per_layer": bytes_per_layer, "seconds_and_floor": pairs}}
 
 

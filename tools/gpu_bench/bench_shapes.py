@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
-from cpu_roofline.model_flops import BFLOAT16_BYTES, Shape
+from cpu_roofline.model_flops import Shape
+
+BFLOAT16_BYTES = 2
 
 NO_EOS: Mapping[str, Any] = {"eos_token_id": None, "bos_token_id": None, "dtype": "bfloat16"}
 
@@ -25,7 +27,7 @@ class BenchShape:
     @property
     def sizes(self) -> Shape:
         """The sizes that operations and bytes are counted with."""
-        return Shape.of(self.config)
+        return Shape.of(self.config, BFLOAT16_BYTES)
 
     @property
     def decoder_config(self) -> DecoderConfig:
