@@ -85,9 +85,9 @@ def _measure_engine(options: argparse.Namespace) -> tuple[str, Rounds]:
             return [output.embedding for output in llm.embed(texts, pooling=pooling, use_tqdm=False)]
 
         if options.against is None:
-            return options.model or "demo", _rounds(embed, llm.flush_cache, options)
+            return Path(options.model or "demo").name, _rounds(embed, llm.flush_cache, options)
         with SentenceTransformers(options.against, options.model, options.dtype) as peer:
-            return options.model, _rounds(embed, llm.flush_cache, options, peer.embed)
+            return Path(options.model).name, _rounds(embed, llm.flush_cache, options, peer.embed)
 
 
 class SentenceTransformers:

@@ -68,8 +68,12 @@ def test_versions_are_those_installed() -> None:
     assert found["chairlift"] == chairlift.__version__ and {"python", "torch", "numpy"} <= set(found)
 
 
-def test_hardware_says_what_without_saying_where() -> None:
+def test_hardware_says_what_without_saying_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAIRLIFT_CPU_KERNELS", "avx2")
+    assert environment.hardware()["forced_instruction_set"] == "avx2"
+    monkeypatch.delenv("CHAIRLIFT_CPU_KERNELS")
     found = environment.hardware()
+    assert "forced_instruction_set" not in found
     assert 1 <= found["usable_cores"] <= found["cores"] and found["memory_bytes"] > 2**28
     assert isinstance(found["cpu"], str) and isinstance(found["gpus"], list)
     assert socket.gethostname() not in json.dumps(found).split('"')

@@ -62,7 +62,8 @@ def versions() -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """Return the processor, the cores (all and usable ones), bytes of memory, and GPU names."""
+    """Return the processor, the cores (all and usable ones), bytes of memory, GPU names, and forced instructions."""
+    forced = os.environ.get("CHAIRLIFT_CPU_KERNELS")
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu(),
@@ -70,6 +71,7 @@ def hardware() -> dict[str, Any]:
         "usable_cores": len(usable_cpus()),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "gpus": _gpus(),
+        **({} if forced is None else {"forced_instruction_set": forced}),
     }
 
 
