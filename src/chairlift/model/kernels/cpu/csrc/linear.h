@@ -67,10 +67,10 @@ constexpr bool widens(int rows) { return WIDENS_ROWS && rows > 2; }
 constexpr int LINE = 64;
 constexpr int RANGE_TILES = 32;
 
-// Steps of a panel that stay in the L1 cache while RANGE_TILES tiles of rows are multiplied by them.
+// Steps of a panel that stay in the L1 or L2 cache while RANGE_TILES tiles of rows are multiplied by them.
 template <WeightKind KIND>
 constexpr int range_steps() {
-    return KIND == INT8_GROUP ? 16 * GROUP / 4 : 64;
+    return KIND == INT8_GROUP ? 16 * GROUP / 4 : 192;
 }
 
 // Whether so many tiles of at most so many rows are multiplied range by range.
@@ -364,13 +364,13 @@ CHAIRLIFT_INLINE void dispatch_tile(
 // Multiplies all rows by VECTORS vectors of a panel. The rows are divided into tiles that differ by at most one row.
 //
 // Each step prefetches as many lines of the panel ahead as needed to have all of it before the last tile ends. With
-// three tiles that would be too many lines at once, so the rows are divided into four.
+// three tiles that are not divided into slices it would be too many lines at once, so the rows are divided into four.
 template <WeightKind KIND, int VECTORS>
 static void multiply_panel(
     const LinearCall& call, int panel, int column, const uint8_t* ahead, size_t ahead_bytes, ArgMax* argmax) {
     constexpr int MAX_ROWS = max_tile_rows<KIND>();
     const int count = call.rows.count, min_tiles = (count + MAX_ROWS - 1) / MAX_ROWS;
-    const int num_tiles = ahead_bytes && min_tiles == 3 ? 4 : min_tiles;
+    const int num_tiles = LANES == 16 && ahead_bytes && min_tiles == 3 ? 4 : min_tiles;
     const int all_steps = call.weight->steps;
     const bool in_ranges = has_ranges<KIND>(num_tiles, (count + num_tiles - 1) / num_tiles);
     const int tiles_at_once = in_ranges ? RANGE_TILES : num_tiles;
