@@ -87,5 +87,6 @@ def test_avx2_is_forced_in_every_engine_and_named_in_the_report(
     (plain, own), (forced, environ) = ran
     assert environ.items() - os.environ.items() == AVX2_ENVIRON.items() and own == dict(os.environ)
     assert any("/build/bin/" in word for word in plain) and any("/build-avx2/bin/" in word for word in forced)
-    assert "openvino@int8.precision=f32" in forced and "openvino@int8.precision=f32" not in plain
+    for setting in ("openvino@int8.precision=f32", "openvino@int8.quantized_group=0"):
+        assert setting in forced and setting not in plain
     assert f"{tmp_path}/cpu-smol135-w1-int8-avx2.json" in forced and f"{tmp_path}/cpu-smol135-w1-int8.json" in plain

@@ -67,8 +67,9 @@ class PeerEnvironments:
             return None
         settings = [f"{peer}.{setting}={path}" for setting, path in paths.items()]
         if name == "openvino" and self.forces_avx2:
-            # It finds a processor with bfloat16 and no product that may be used. With AVX2 alone it takes float32.
-            settings.append(f"{peer}.precision=f32")
+            # It finds a processor with bfloat16 and VNNI, and no product that may be used. With AVX2 alone it computes
+            # in float32.
+            settings += [f"{peer}.precision=f32", f"{peer}.quantized_group=0"]
         return settings
 
     def prepare(self, name: str, models: Sequence[str]) -> None:

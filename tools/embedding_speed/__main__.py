@@ -59,6 +59,8 @@ def main(words: list[str]) -> int:
         parser.error("--url takes the address of a server, such as http://127.0.0.1:8000, and no MODEL beside it")
     if options.against is not None and not Path(options.model or "").is_dir():
         parser.error("--against takes the folder of a MODEL, which both engines load")
+    if options.against is not None and options.dtype == "auto":
+        parser.error("--against takes a --dtype, in which both engines compute")
     name, rounds = (_measure_engine if options.url is None else _measure_server)(options)
     texts = {"model": name, "texts": options.texts, "tokens": options.tokens}
     result = summarize(rounds) | texts | {"dtype": options.dtype, "rounds": rounds}
@@ -98,7 +100,7 @@ class SentenceTransformers:
 
     def __init__(self, python: str, folder: str, dtype: str) -> None:
         script = Path(__file__).with_name("sentence_transformers_main.py")
-        command = [python, str(script), str(Path(folder).resolve()), "float32" if dtype == "auto" else dtype]
+        command = [python, str(script), str(Path(folder).resolve()), dtype]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __enter__(self) -> "SentenceTransformers":

@@ -17,13 +17,13 @@ BATCH = 32
 
 def main(folder: str, dtype: str) -> None:
     """Answer lines until the input ends."""
+    answers, sys.stdout = sys.stdout, sys.stderr
     torch: Any = importlib.import_module("torch")
     package: Any = importlib.import_module("sentence_transformers")
     modules: Any = importlib.import_module("sentence_transformers.sentence_transformer.modules")
     transformer = modules.Transformer(folder, model_kwargs={"torch_dtype": getattr(torch, dtype)})
     pooling = modules.Pooling(transformer.get_embedding_dimension(), pooling_mode="mean")
     model = package.SentenceTransformer(modules=[transformer, pooling, modules.Normalize()], device="cpu")
-    answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         texts, began = json.loads(line), time.perf_counter()
         embeddings = embed(model, torch, texts)

@@ -109,3 +109,19 @@ def test_an_fp8_cache_has_half_the_bytes(name: str) -> None:
     assert plain.kv_per_token == 2 * float8.kv_per_token and plain.kv_of_request(999) == 2 * float8.kv_of_request(999)
     assert float8.weights == plain.weights and not float8.is_quantized
     assert memory(name, kv_cache_dtype="fp8", quantization="fp8").kv_per_token == float8.kv_per_token
+
+
+def test_float16_on_a_cpu_has_a_cache_and_activations_of_float32() -> None:
+    on_gpu, on_cpu, float32 = (
+        memory("Qwen3-0.6B", **options)
+        for options in (
+            {"dtype": "float16"},
+            {"dtype": "float16", "on_cpu": True},
+            {"dtype": "float32", "on_cpu": True},
+        )
+    )
+    assert on_cpu.weights == on_gpu.weights == float32.weights / 2
+    assert on_cpu.kv_per_token == float32.kv_per_token == 2 * on_gpu.kv_per_token
+    assert on_cpu.step_bytes() == float32.step_bytes() > on_gpu.step_bytes()
+    for options in ({"kv_cache_dtype": "fp8"}, {"quantization": "fp8"}):
+        assert memory("Qwen3-0.6B", dtype="float16", on_cpu=True, **options).computed_itemsize == 2

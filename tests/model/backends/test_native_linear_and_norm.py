@@ -71,6 +71,13 @@ def test_rows_of_any_shape_stride_and_dtype_and_none_at_all() -> None:
     assert linear(rows[:0]).shape == (0, 64)
 
 
+@pytest.mark.parametrize(("kind", "dtype"), KINDS_AND_DTYPES)
+@pytest.mark.parametrize("name", instruction_sets())
+def test_no_rows_have_no_products(name: str, kind: str, dtype: torch.dtype) -> None:
+    linear = made(name, kind, random_bf16(64, 33, seed=1), dtype=dtype)
+    assert linear(torch.zeros(0, 33, dtype=dtype)).shape == (0, 64)
+
+
 def test_rows_of_another_width_are_refused() -> None:
     linear = made(instruction_sets()[0], "bfloat16", random_bf16(64, 32))
     norm = NativeRMSNorm(torch.ones(32), 1e-6, get_thread_pool(2), instruction_sets()[0])

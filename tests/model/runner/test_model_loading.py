@@ -54,7 +54,9 @@ def test_float16_weights_are_computed_with_in_float32(model_impl: str, tmp_path:
     options = {"model": str(tmp_path), "device": "cpu", "model_impl": model_impl, "dtype": "float16"}
     native, plain = load(RunnerConfig(**options)), load(RunnerConfig(**options, kernels="torch"))
     assert (native.config.dtype, plain.config.dtype) == ("float32", "float16")
-    assert "weights: float16" in dict(native.report)["kernels"] and native.model_id == plain.model_id
+    assert "weights: float16" in dict(native.report)["kernels"]
+    assert native.model_id != plain.model_id, "blocks of float32 and of float16 are not the same"
+    assert {each.weights_config.dtype for each in (native, plain)} == {"float16"}
     assert native.model_id != load(RunnerConfig(**options | {"dtype": "float32"})).model_id
     prompt = list(b"One chair passes the platform.")
     assert alone(native, prompt, GREEDY, 12).outputs == alone(plain, prompt, GREEDY, 12).outputs

@@ -361,3 +361,20 @@ def test_a_model_that_is_refused_is_refused_without_its_weights(tmp_path: Path) 
             look()
         messages.append(raised.value.message)
     assert messages[0] == messages[1] and messages[0].startswith("OpenAIGPTLMHeadModel cannot run on a paged KV cache")
+
+
+def test_what_transformers_keeps_in_float32_is_not_rounded_to_float16(tmp_path: Path) -> None:
+    need_native()
+    folder = save_bridged("olmo2", tmp_path)
+    kept = "model.layers.1.post_attention_layernorm.weight"
+    made = transformers.Olmo2ForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        made.get_parameter(kept).add_(2.0**-13)
+    made.save_pretrained(folder)
+    exact = {name: parameter.clone() for name, parameter in made.named_parameters()}
+    made._keep_in_fp32_modules = ["post_attention_layernorm"]
+    bridge._round_parameters(made, torch.float16)
+    for name, parameter in made.named_parameters():
+        is_kept = "post_attention_layernorm" in name
+        assert torch.equal(parameter, exact[name] if is_kept else exact[name].half().float()), name
+    assert not torch.equal(exact[kept], exact[kept].half().float())

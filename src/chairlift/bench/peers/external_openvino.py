@@ -69,5 +69,7 @@ def open_engine(task: dict[str, Any]) -> OpenVINOEngine:
     }
     if "kv_precision" in settings:
         properties["KV_CACHE_PRECISION"] = settings["kv_precision"]
+    if "quantized_group" in settings:
+        properties["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = int(settings["quantized_group"])
     pipeline = genai.ContinuousBatchingPipeline(settings["model"], scheduler, "CPU", properties)
     return OpenVINOEngine(genai, openvino, pipeline, properties, scheduler)

@@ -69,6 +69,7 @@ PEERS: Mapping[str, tuple[Peer, ...]] = {
                 **_PYTHON, "model": "the folder that optimum-intel exported", "precision": "bf16, f32 or f16",
                 "kv_precision": "of its KV cache", "kv_gib": "for its KV cache", "max_num_seqs": "at once",
                 "max_num_batched_tokens": "in a step",
+                "quantized_group": "inputs that are rounded to int8 together (0: none)",
             },
         ),
     ),

@@ -39,12 +39,14 @@ class ModelMemory:
 
     Attributes:
         shape: the model.
-        dtype: a key of DTYPE_BYTES: of the computation, of weights that are not quantized, and of an "auto" KV cache.
+        dtype: a key of DTYPE_BYTES: of weights that are not quantized, and of the computation and an "auto" KV cache,
+            which are float32 for weights of float16 on a CPU.
         quantization: Chairlift's --quantization, or "none".
         kv_cache_dtype: Chairlift's --kv-cache-dtype, or "auto".
         block_size: tokens of a KV cache block.
         max_batch_tokens: tokens in a step.
         max_running_requests: requests that run at once.
+        on_cpu: whether the native kernels of a CPU compute.
     """
 
     shape: ModelShape
@@ -54,6 +56,7 @@ class ModelMemory:
     block_size: int = 16
     max_batch_tokens: int = 2048
     max_running_requests: int = 256
+    on_cpu: bool = False
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -76,7 +79,13 @@ class ModelMemory:
     @property
     def kv_itemsize(self) -> int:
         """Bytes of an element of the KV cache."""
-        return 1 if self.kv_cache_dtype == FLOAT8 else self.itemsize
+        return 1 if self.kv_cache_dtype == FLOAT8 else self.computed_itemsize
+
+    @property
+    def computed_itemsize(self) -> int:
+        """Bytes of an element of activations."""
+        is_native = self.on_cpu and FLOAT8 not in (self.kv_cache_dtype, self.quantization)
+        return DTYPE_BYTES["float32"] if is_native and self.dtype == "float16" else self.itemsize
 
     @property
     def matrix_bytes(self) -> float:
@@ -165,7 +174,7 @@ class ModelMemory:
 
     def step_bytes(self, tensor: int = 1) -> int:
         """Return an upper estimate of the bytes that a step needs beside weights and KV cache."""
-        shape, itemsize = self.shape, self.itemsize
+        shape, itemsize = self.shape, self.computed_itemsize
         attention = (2 * shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
         widest = math.ceil(3 * max(shape.intermediate_size, attention) / tensor)
         activations = self.max_batch_tokens * (itemsize * (3 * shape.hidden_size + widest) + 8 * shape.hidden_size)

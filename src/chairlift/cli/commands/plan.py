@@ -70,7 +70,7 @@ def plan_input(sizes: ModelSizes, options: Mapping[str, Any], engine: Mapping[st
     shape = shape_of_content(sizes.content) if sizes.config is None else shape_of_loaded(sizes.config, sizes.content)
     memory = ModelMemory(
         shape=shape, dtype=check_dtype(resolve_dtype_option(engine.get("dtype", "auto"), shape.dtype)),
-        kv_cache_dtype=resolve_dtype_option(engine.get("kv_cache_dtype", "auto"), "auto"),
+        kv_cache_dtype=resolve_dtype_option(engine.get("kv_cache_dtype", "auto"), "auto"), on_cpu=not options["gpus"],
         **{name: engine[name] for name in MEMORY_OPTIONS if name in engine},
     )  # fmt: skip
     scheduler = SchedulerConfig(**{name: engine[name] for name in SCHEDULER_OPTIONS if name in engine})

@@ -200,14 +200,15 @@ class DecoderProgram:
 
     def _add_operations(self) -> None:
         parts, native, on = self._parts, self._native, self._buffers
-        table, packed_table = None, None
+        table, table_kind, packed_table = None, library.BFLOAT16, None
         if isinstance(parts.table, PackedWeight):
             packed_table = ctypes.byref(parts.table.struct)
         else:
-            table = self._keep(as_tensor(parts.table), self._dtype)
+            matrix = as_tensor(parts.table)
+            table_kind = next(kind for kind, dtype in DTYPES.items() if dtype == matrix.dtype)
+            table = self._keep(matrix, matrix.dtype)
         factor = 1.0 if parts.embed_scale is None else torch.tensor(parts.embed_scale, dtype=self._dtype).item()
-        is_f32 = self._dtype == torch.float32
-        native.add_embed(self._handle, table, is_f32, packed_table, self._hidden, factor, on.x)
+        native.add_embed(self._handle, table, table_kind, packed_table, self._hidden, factor, on.x)
         weights = [packed(linear.weight) for linear in linears(parts.layers)]
         self._next_weights = {id(weight): following for weight, following in pairwise([*weights, packed(parts.head)])}
         for layer in parts.layers:

@@ -1,7 +1,7 @@
 """LoadedModel: a model in memory, with what a runner needs to compute steps with it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -26,6 +26,7 @@ class LoadedModel:
         report: (name, value) pairs of the startup report.
         sampling_ops: operations that sample tokens from the logits.
         torch_threads: threads of torch in the engine thread, None for torch's default.
+        weights_dtype: dtype of the weights, if it is another than that of activations and KV cache in `config`.
         communicator: collectives of a rank that has a part of the model; None for a whole model.
     """
 
@@ -40,3 +41,9 @@ class LoadedModel:
     sampling_ops: SamplingOps = field(default_factory=TorchSamplingOps)
     torch_threads: int | None = None
     communicator: Communicator | None = None
+    weights_dtype: str | None = None
+
+    @property
+    def weights_config(self) -> ModelConfig:
+        """The model's config with the dtype of the weights."""
+        return self.config if self.weights_dtype is None else replace(self.config, dtype=self.weights_dtype)

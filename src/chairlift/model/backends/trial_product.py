@@ -29,7 +29,8 @@ class TrialProduct:
     peak: float
 
     def __str__(self) -> str:
-        share = f"{self.rate / self.peak:.0%}" if self.peak else "an unknown share"
+        # A portable tile has one row: its few sums wait for each other where there is no memory access to wait for.
+        share = f"{self.rate / self.peak:.0%}" if self.rate <= self.peak else "an unknown share"
         return f"{self.rate / 1e9:.0f} GMAC/s a thread, {share} of what its instructions can do"
 
 

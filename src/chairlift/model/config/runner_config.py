@@ -18,6 +18,9 @@ CUDA_GRAPH_MODES = ("auto", "on", "off")
 NATIVE_QUANTIZATIONS = ("int8", "int8-channel")
 """Values of the option `quantization` for the native kernels."""
 
+NATIVE_BLOCK_MULTIPLE = 16
+"""Block sizes of the native kernels' KV cache are multiples of this number."""
+
 FLOAT8_QUANTIZATION = "fp8"
 """The value for torch's products of 8-bit floats (model/kernels/float8_linear.py)."""
 
@@ -97,16 +100,22 @@ class RunnerConfig:
 
 
 def compute_dtype(config: RunnerConfig, dtype: str | None, *, on_cpu: bool) -> str | None:
-    """Return the dtype of activations and KV cache for weights of `dtype`, by the kernels that the options select."""
+    """Return the dtype of activations and KV cache for weights of `dtype`, by the kernels that the options select.
+
+    Whether the native kernels run a model depends on more: head sizes and activations, which almost all models fit.
+    """
     selects_torch = config.kernels == "torch" or config.quantization == FLOAT8_QUANTIZATION
+    selects_torch |= config.tensor_parallel_size > 1 or config.block_size % NATIVE_BLOCK_MULTIPLE != 0
     if not on_cpu or selects_torch or not config.attention_backend == config.kv_cache_dtype == AUTO_DTYPE:
         return dtype
     return NATIVE_COMPUTE_DTYPES.get(str(dtype), dtype)
 
 
-def cache_name(config: RunnerConfig) -> str:
+def cache_name(config: RunnerConfig, dtype: str | None, computed: str | None) -> str:
     """Return what a model's identifier has of the KV cache's dtype: "" for the model's own.
 
     Blocks of two dtypes must not be taken for each other, and a stream must not be resumed on the other.
     """
-    return "" if config.kv_cache_dtype == AUTO_DTYPE else f" kv cache {config.kv_cache_dtype}"
+    if config.kv_cache_dtype != AUTO_DTYPE:
+        return f" kv cache {config.kv_cache_dtype}"
+    return "" if computed == dtype else f" kv cache {computed}"

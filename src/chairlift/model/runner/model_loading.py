@@ -61,18 +61,22 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
         model, shape = tiny_model(seed=config.seed, **common_arguments)
     else:
         model, shape = load_model(Path(config.model), **common_arguments)
-    name, model_backend = _name_of(config, shape), chosen[0]
-    shape = replace(shape, dtype=model_backend.compute_dtype(str(shape.dtype)))
+    weights_dtype, model_backend = str(shape.dtype), chosen[0]
+    computed = replace(shape, dtype=model_backend.compute_dtype(weights_dtype))
+    name = _name_of(config, shape, computed)
     attention, report, sampling_ops = model_backend.attention(), model_backend.report(), model_backend.sampling_ops()
     return LoadedModel(
-        model, shape, device, name, attention, model_backend.chunk_tokens, model_backend.cpus, report, sampling_ops,
-        model_backend.torch_threads, communicator,
+        model, computed, device, name, attention, model_backend.chunk_tokens, model_backend.cpus, report, sampling_ops,
+        model_backend.torch_threads, communicator, weights_dtype,
     )  # fmt: skip
 
 
-def _name_of(config: RunnerConfig, shape: ModelConfig) -> str:
-    """Return an identifier of the weights, their dtype and quantization, and of the cache's dtype if it is another."""
-    cache = cache_name(config)
+def _name_of(config: RunnerConfig, shape: ModelConfig, computed: ModelConfig | None = None) -> str:
+    """Return an identifier of the weights, their dtype and quantization, and of the cache's dtype if it is another.
+
+    `computed` has the dtype of activations; the file of packed weights does not depend on it.
+    """
+    cache = cache_name(config, shape.dtype, shape.dtype if computed is None else computed.dtype)
     if config.model == "":
         quantization = "" if config.quantization == "none" else f" {config.quantization}"
         return f"tiny-random-{config.seed}-{shape.dtype}{quantization}{cache}"

@@ -135,7 +135,7 @@ class TorchRunner:
             hidden_size=loaded.config.hidden_size,
             device=str(loaded.device),
             is_asynchronous=self._engine.is_asynchronous,
-            facts=model_facts(loaded.config, config.quantization),
+            facts=model_facts(loaded.weights_config, config.quantization),
             startup_report=(
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),

@@ -19,7 +19,7 @@ from chairlift.model.transformers.activation_detection import ACTIVATIONS, activ
 from chairlift.model.transformers.module_probing import sample_rows, takes_one_tensor
 
 TOLERANCE = 0.03
-"""Largest relative difference between the results of the module and of its parts, in bfloat16."""
+"""Largest relative difference between the results of the module and of its parts: that of bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import itertools
 import logging
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -63,26 +64,35 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
     dtype = weights_dtype(folder, shape, config.dtype)
     kernels = choose_kernels(config, dtype, device)
     factors = " long" if uses_long_factors(shape, config) else ""
-    model_id = fingerprint(folder, f"{dtype} {config.quantization} transformers{factors}{cache_name(config)}")
-    shape = replace(shape, dtype=kernels.compute_dtype(dtype))
+
+    def model_id(computed: str) -> str:
+        cache = cache_name(config, dtype, computed)
+        return fingerprint(folder, f"{dtype} {config.quantization} transformers{factors}{cache}")
+
+    computed = kernels.compute_dtype(dtype)
+    shape = replace(shape, dtype=computed)
     model = load_pretrained(folder, shape, config, device)
-    if shape.dtype != dtype:
+    if computed != dtype:
         _round_parameters(model, torch_dtype(dtype))
     try:
-        return _prepare(model, shape, config, device, model_id, kernels)
+        loaded = _prepare(model, shape, config, device, model_id(computed), kernels)
+        return replace(loaded, weights_dtype=dtype)
     except UnsupportedArchitecture as error:
         if kernels.is_plain or config.kernels == "native" or config.quantization != "none":
             raise
         log.info("without faster modules, because: %s", error.message)
     del model, kernels
     plain, shape = ModuleKernels(), replace(shape, dtype=dtype)
-    return _prepare(load_pretrained(folder, shape, config, device), shape, config, device, model_id, plain)
+    return _prepare(load_pretrained(folder, shape, config, device), shape, config, device, model_id(dtype), plain)
 
 
 def _round_parameters(model: nn.Module, dtype: torch.dtype) -> None:
-    """Round parameters of a wider dtype, which the kernels store in this one."""
-    for parameter in model.parameters():
-        parameter.data.copy_(parameter.data.to(dtype))
+    """Round parameters to a dtype, but those that transformers keeps in float32."""
+    kept = {*(getattr(model, "_keep_in_fp32_modules", None) or ())}
+    kept |= {*(getattr(model, "_keep_in_fp32_modules_strict", None) or ())}
+    for name, parameter in model.named_parameters():
+        if not any(re.search(rf"(^|\.){part}(\.|$)", name) for part in kept):
+            parameter.data.copy_(parameter.data.to(dtype))
 
 
 def load_module(module: nn.Module, config: RunnerConfig) -> LoadedModel:

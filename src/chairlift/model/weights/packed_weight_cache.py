@@ -38,7 +38,7 @@ class PackedEntry(msgspec.Struct, frozen=True):
     Attributes:
         parts: names and shapes of the parameters that it was packed from.
         gated: whether it is a gated pair.
-        error: squared relative error of rounding to int8; None for bfloat16.
+        error: squared relative error of rounding to int8; None without rounding.
         places: offset and size in bytes of each piece of its memory.
     """
 

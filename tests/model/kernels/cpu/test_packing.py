@@ -55,7 +55,7 @@ def test_a_packed_table_can_be_looked_up_in(kind: int) -> None:
     packed, rounding_error = packer(kind).pack([table])
     on = Operations("portable")
     x = on.buffer(library.F32, 70)
-    on.native.add_embed(on.handle, None, False, ctypes.byref(packed.struct), 70, 2.0, x)
+    on.native.add_embed(on.handle, None, 0, ctypes.byref(packed.struct), 70, 2.0, x)
     ids = torch.randperm(130, generator=torch.Generator().manual_seed(2))
     assert on.native.reserve(on.handle, len(ids)) == 0
     on.run(len(ids), ids=ids.data_ptr())
@@ -74,7 +74,7 @@ def test_every_float16_is_widened_exactly(name: str) -> None:
     packed, _ = packer(library.FLOAT16).pack([table])
     on, ids = Operations(name), torch.arange(2**16)
     x = on.buffer(library.F32, 1)
-    on.native.add_embed(on.handle, None, False, ctypes.byref(packed.struct), 1, 1.0, x)
+    on.native.add_embed(on.handle, None, 0, ctypes.byref(packed.struct), 1, 1.0, x)
     assert on.native.reserve(on.handle, len(ids)) == 0
     on.run(len(ids), ids=ids.data_ptr())
     for found in (product, on.rows(x, len(ids), torch.float32)[:, 0]):

@@ -1,8 +1,8 @@
 """chosen_cpus, usable_cores: the processors on which the native kernels' threads run.
 
 Processors may have cores of several speeds (Intel's since 2021, most of ARM). Performance cores come first, and cores
-that are less than half as fast have no thread unless more threads are asked for: all threads wait for the slowest at
-each barrier.
+that are about half as fast or less have no thread unless more threads are asked for: all threads wait for the slowest
+one at each barrier.
 """
 
 import contextlib

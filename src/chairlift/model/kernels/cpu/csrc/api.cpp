@@ -119,10 +119,11 @@ API int chairlift_add_buffer(void* decoder, int kind, int width, int quantizatio
     return ((Decoder*)decoder)->add_buffer((BufferKind)kind, width, (WeightKind)quantization);
 }
 
+// table_kind: BFLOAT16, FLOAT16 or FLOAT32.
 API void chairlift_add_embed(
-    void* decoder, const void* table, int table_is_f32, const Weight* packed, int width, float factor, int out) {
+    void* decoder, const void* table, int table_kind, const Weight* packed, int width, float factor, int out) {
     Decoder& to = *(Decoder*)decoder;
-    to.add(std::make_unique<Embed>(to, table, table_is_f32, packed, width, factor, out));
+    to.add(std::make_unique<Embed>(to, table, (WeightKind)table_kind, packed, width, factor, out));
 }
 
 // quantized: the buffer for the quantized norm, or -1. With a buffer, `out` is scratch memory.
@@ -313,7 +314,8 @@ API int chairlift_rms_norm(
 
 API int chairlift_store_kv(
     void* pool, void* cached_keys, void* cached_values, int is_f32, int block_size, int num_kv_heads, int head_dim,
-    const void* keys, int64_t key_token_stride, int64_t key_head_stride, const void* values, int64_t value_token_stride, int64_t value_head_stride, const int64_t* slot_mapping, int count) {
+    const void* keys, int64_t key_token_stride, int64_t key_head_stride, const void* values, int64_t value_token_stride,
+    int64_t value_head_stride, const int64_t* slot_mapping, int count) {
     try {
         const KVCache cache = {cached_keys, cached_values, is_f32 != 0, block_size, num_kv_heads, head_dim};
         store_kv(

@@ -437,7 +437,8 @@ static void attention_of(const AttentionCall& call, const AttentionTile& tile, c
 }
 
 static void attention(const AttentionCall& call, const AttentionTile& tile, const AttentionTile* next_tile) {
-    return call.cache.is_f32 ? attention_of<float>(call, tile, next_tile) : attention_of<Bfloat16>(call, tile, next_tile);
+    if (call.cache.is_f32) return attention_of<float>(call, tile, next_tile);
+    return attention_of<Bfloat16>(call, tile, next_tile);
 }
 
 // Combines the partial results of a row block and writes its output. tile: the first tile of the row block.

@@ -106,8 +106,8 @@ public:
     // Runs all operations with a caller's memory in the place of two buffers of the same kinds. Throws as run() does.
     void run_on(const Step& step, int in, void* in_data, size_t in_stride, int out, void* out_data, size_t out_stride);
 
-    // Multiplies rows by the lm_head. Rows are quantized first if the lm_head is. row_indices: rows.count of them; null:
-    // the first. Throws std::bad_alloc.
+    // Multiplies rows by the lm_head. Rows are quantized first if the lm_head is. row_indices: rows.count of them, or
+    // null for the first. Throws std::bad_alloc.
     void lm_head(const Rows& rows, const int32_t* row_indices, const LMHeadCall& call);
 
     const std::vector<OpTime>& op_times() const { return op_times_; }

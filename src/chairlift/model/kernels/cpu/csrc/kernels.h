@@ -19,8 +19,8 @@ namespace chairlift {
 //
 //     panel 0: step 0: [64 outputs][4 bytes], step 1, ...      panel 1: ...
 //
-// Of float16, a step is [2 inputs][64 outputs]: they are widened without being moved. An int8 value is stored as value +
-// 128. Zeros pad the outputs to whole panels and the inputs to whole steps (INT8_GROUP: whole groups).
+// Of float16, a step is [2 inputs][64 outputs]: they are widened without being moved. An int8 value is stored as value
+// + 128. Zeros pad the outputs to whole panels and the inputs to whole steps (INT8_GROUP: whole groups).
 constexpr int PANEL = 64, HALF_PANEL = 32, STEP_BYTES = PANEL * 4, GROUP = 32;
 
 enum WeightKind : int32_t { BFLOAT16 = 0, INT8_CHANNEL = 1, INT8_GROUP = 2, FLOAT32 = 3, FLOAT16 = 4 };
@@ -48,8 +48,8 @@ struct Weight {
 };
 
 // Input rows of a linear operation: bfloat16, float32 (FLOAT32, FLOAT16), or int8 with a scale and a sum per row
-// (INT8_CHANNEL) or per group of a row (INT8_GROUP). Zeros follow the `inputs` values of a row up to the weight's padded
-// inputs.
+// (INT8_CHANNEL) or per group of a row (INT8_GROUP). Zeros follow the `inputs` values of a row up to the weight's
+// padded inputs.
 struct Activations {
     const uint8_t* data;
     size_t stride;        // bytes between rows
@@ -61,7 +61,7 @@ struct Activations {
 enum LinearMode : int32_t {
     STORE = 0,   // out float32 = product + bias
     ADD = 1,     // out float32 += product + bias
-    GATED = 2,   // out bfloat16 = activation(gate) * up; of 32 weight outputs, 16 are gates and 16 are ups
+    GATED = 2,   // out = activation(gate) * up; of 32 weight outputs, 16 are gates and 16 are ups
     ROUND = 4,   // out bfloat16 = product + bias
     LOGITS = 3,  // the argmax of each row, and float32 logits of the rows that need them
 };
@@ -125,8 +125,8 @@ struct QuantizeCall {
 
 struct EmbedCall {
     const int64_t* ids;
-    const void* table;      // bfloat16 or float32 [vocabulary, width]; null: `packed` (the tied lm_head) is the table
-    bool table_is_f32;
+    const void* table;      // [vocabulary, width]; null: `packed` (the tied lm_head) is the table
+    WeightKind table_kind;  // BFLOAT16, FLOAT16 or FLOAT32
     const Weight* packed;
     int32_t width;
     float factor;

@@ -417,6 +417,7 @@ static void multiply_half_panels(
 }
 
 static void linear(const LinearCall& call, int half, int count, const uint8_t* ahead, size_t bytes, ArgMax* argmax) {
+    if (call.rows.count == 0) return;
     switch (call.weight->kind) {
         case BFLOAT16: return multiply_half_panels<BFLOAT16>(call, half, count, ahead, bytes, argmax);
         case INT8_CHANNEL: return multiply_half_panels<INT8_CHANNEL>(call, half, count, ahead, bytes, argmax);

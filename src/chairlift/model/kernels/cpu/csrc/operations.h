@@ -11,19 +11,20 @@ namespace chairlift {
 struct Embed : Operation {
     Decoder& decoder;
     const void* table;
-    bool table_is_f32;
+    WeightKind table_kind;
     const Weight* packed;
     int width, out;
     float factor;
     Embed(
-        Decoder& decoder, const void* table, bool table_is_f32, const Weight* packed, int width, float factor, int out)
-        : decoder(decoder), table(table), table_is_f32(table_is_f32), packed(packed), width(width), out(out),
+        Decoder& decoder, const void* table, WeightKind table_kind, const Weight* packed, int width, float factor,
+        int out)
+        : decoder(decoder), table(table), table_kind(table_kind), packed(packed), width(width), out(out),
           factor(factor) {}
     const char* name() const override { return "embed"; }
     int num_tasks(const Step& step) const override { return step.num_tokens; }
     void run(const Step& step, int begin, int end, int, int) override {
         const Buffer& to = decoder.buffers[out];
-        decoder.kernels.embed({step.ids, table, table_is_f32, packed, width, factor, to.f32(), to.stride}, begin, end);
+        decoder.kernels.embed({step.ids, table, table_kind, packed, width, factor, to.f32(), to.stride}, begin, end);
     }
 };
 

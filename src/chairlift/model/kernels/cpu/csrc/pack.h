@@ -13,8 +13,8 @@ struct QuantizationError {
     double squared_error, squared_norm;  // sums of squared errors and of squares
 };
 
-// Packs rows [count, inputs] into a weight whose data is still zero (int8: 128). FLOAT32 takes float32, FLOAT16 float16,
-// BFLOAT16 bfloat16, the int8 kinds bfloat16 or float32. Returns the quantization error of the int8 kinds.
+// Packs rows [count, inputs] into a weight whose data is still zero (int8: 128). FLOAT32 takes float32, FLOAT16
+// float16, BFLOAT16 bfloat16, the int8 kinds bfloat16 or float32. Returns the quantization error of the int8 kinds.
 QuantizationError pack(
     ThreadPool& pool, const Weight& weight, const void* rows, bool is_f32, int count, Placement placement, int first);
 

@@ -26,6 +26,7 @@ CHAIRLIFT_INLINE Floats load_f32(const uint16_t* in) { return bf16_to_f32(in); }
 CHAIRLIFT_INLINE Floats load_f32(const float* in) { return load<Floats>(in); }
 CHAIRLIFT_INLINE float to_f32(uint16_t in) { return bf16_to_f32(in); }
 CHAIRLIFT_INLINE float to_f32(float in) { return in; }
+CHAIRLIFT_INLINE float to_f32(Float16 in) { return f16_to_f32(in); }
 
 template <typename Number>
 static void embed_row(const EmbedCall& call, const Number* from, float* out) {
@@ -38,8 +39,10 @@ static void embed(const EmbedCall& call, int begin, int end) {
         float* out = call.out + row * call.out_stride;
         if (!call.table)
             for (int i = 0; i < call.width; i++) out[i] = unpack_weight(*call.packed, (int)id, i) * call.factor;
-        else if (call.table_is_f32)
+        else if (call.table_kind == FLOAT32)
             embed_row(call, (const float*)call.table + id * call.width, out);
+        else if (call.table_kind == FLOAT16)
+            embed_row(call, (const Float16*)call.table + id * call.width, out);
         else
             embed_row(call, (const Bfloat16*)call.table + id * call.width, out);
     }

@@ -65,7 +65,8 @@ void multiply(
     LinearInput input;
     input.set(weight, rows);
     if (const QuantizeCall* quantize = input.quantize_call())
-        parallel(pool, rows.count, TOKENS_PER_TASK, [&](int begin, int end) { kernels.quantize(*quantize, begin, end); });
+        parallel(
+            pool, rows.count, TOKENS_PER_TASK, [&](int begin, int end) { kernels.quantize(*quantize, begin, end); });
     const LinearMode mode = is_gated ? GATED : rows.is_f32 ? STORE : ROUND;
     const LinearCall call = {&weight, input.rows, bias, mode, activation, out, out_stride, rows.is_f32, nullptr, 0};
     struct Job {
