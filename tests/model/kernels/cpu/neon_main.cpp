@@ -31,6 +31,17 @@ API int chairlift_add_buffer(void* decoder, int kind, int width, int quantizatio
 API void chairlift_add_attention(
     void* decoder, int in, int out, int group, int cache_index, int num_heads, int num_kv_heads, int head_dim,
     int block_size, float scale, float softcap, int window, const float* sinks);
+API void chairlift_add_rope_cache(
+    void* decoder, int in, int out, int group, int cache_index, int num_heads, int num_kv_heads, int head_dim,
+    int block_size, const float* norm, float eps, const float* cosines, const float* sines);
+API void chairlift_add_embed(
+    void* decoder, const void* table, int table_kind, const Weight* packed, int width, float factor, int out);
+API int chairlift_top_k(
+    void* pool, const char* instruction_set, const float* logits, int rows, int vocabulary, size_t stride, int count,
+    float* values, int64_t* ids);
+API int chairlift_logsumexp(
+    void* pool, const char* instruction_set, const float* logits, int rows, int vocabulary, size_t stride,
+    double* sums);
 API int chairlift_store_kv(
     void* pool, void* cached_keys, void* cached_values, int is_f32, int block_size, int num_kv_heads, int head_dim,
     const void* keys, int64_t key_token_stride, int64_t key_head_stride, const void* values, int64_t value_token_stride,
@@ -87,7 +98,8 @@ static void multiply(void* pool, const char* set, const int32_t* fields) {
     free(data);
 }
 
-// Fields: is_f32, KV heads, heads, head_dim, keys, new tokens, window. Data: keys, values, queries.
+// Fields: is_f32, KV heads, heads, head_dim, keys, new tokens, window, soft cap (0: none), has_sinks. Data: keys, values,
+// queries, float32 sinks [heads].
 static void attend(void* pool, const char* set, const int32_t* fields) {
     const bool is_f32 = fields[0];
     const int kv_heads = fields[1], heads = fields[2], dim = fields[3], length = fields[4], tokens = fields[5];
@@ -96,6 +108,7 @@ static void attend(void* pool, const char* set, const int32_t* fields) {
     const std::vector<char> keys = read_bytes(itemsize * length * kv_heads * dim);
     const std::vector<char> values = read_bytes(keys.size());
     std::vector<char> queries = read_bytes(itemsize * tokens * heads * dim), out(queries.size());
+    const std::vector<char> sinks = read_bytes(fields[8] ? sizeof(float) * heads : 0);
     std::vector<char> key_cache(cached, (char)0xff), value_cache(cached, (char)0xff);  // NaN
     std::vector<int32_t> table(blocks);
     std::vector<int64_t> slots(length);
@@ -107,7 +120,9 @@ static void attend(void* pool, const char* set, const int32_t* fields) {
     void* decoder = chairlift_decoder_new(pool, set);
     const int kind = is_f32 ? 0 : 1, in = chairlift_add_buffer(decoder, kind, heads * dim, 0);
     const int to = chairlift_add_buffer(decoder, kind, heads * dim, 0);
-    chairlift_add_attention(decoder, in, to, 0, 0, heads, kv_heads, dim, block_size, 0.2f, 0.0f, fields[6], nullptr);
+    chairlift_add_attention(
+        decoder, in, to, 0, 0, heads, kv_heads, dim, block_size, 0.2f, (float)fields[7], fields[6],
+        fields[8] ? (const float*)sinks.data() : nullptr);
     const StepGroup group = {table.data(), blocks, nullptr};
     const StepCache cache = {key_cache.data(), value_cache.data()};
     const int32_t starts[2] = {0, tokens};
@@ -115,6 +130,58 @@ static void attend(void* pool, const char* set, const int32_t* fields) {
     const size_t stride = heads * dim;
     check(!chairlift_run_on(decoder, &step, in, queries.data(), stride, to, out.data(), stride), "attention");
     write_bytes(out);
+}
+
+// Fields: is_f32, KV heads, heads, head_dim, tokens. Data, all float32: rows of queries, keys and values; factors of the
+// norm [heads + KV heads, head_dim]; cosines and sines [tokens, head_dim / 2]. Result: queries, cached keys and values.
+static void rotate_and_cache(void* pool, const char* set, const int32_t* fields) {
+    const bool is_f32 = fields[0];
+    const int kv_heads = fields[1], heads = fields[2], dim = fields[3], tokens = fields[4], block_size = 16;
+    const int blocks = (tokens + block_size - 1) / block_size, width = (heads + 2 * kv_heads) * dim;
+    const size_t itemsize = is_f32 ? 4 : 2, cached = itemsize * blocks * block_size * kv_heads * dim;
+    std::vector<char> rows = read_bytes(sizeof(float) * tokens * width), queries(itemsize * tokens * heads * dim);
+    const std::vector<char> norm = read_bytes(sizeof(float) * (heads + kv_heads) * dim);
+    const std::vector<char> cosines = read_bytes(sizeof(float) * tokens * dim / 2), sines = read_bytes(cosines.size());
+    std::vector<char> key_cache(cached), value_cache(cached);
+    std::vector<int64_t> places(tokens);
+    for (int i = 0; i < tokens; i++) places[i] = i;
+    void* decoder = chairlift_decoder_new(pool, set);
+    const int in = chairlift_add_buffer(decoder, 0, width, 0), to = chairlift_add_buffer(decoder, !is_f32, heads * dim, 0);
+    chairlift_add_rope_cache(
+        decoder, in, to, 0, 0, heads, kv_heads, dim, block_size, (const float*)norm.data(), 1e-6f,
+        (const float*)cosines.data(), (const float*)sines.data());
+    const StepGroup group = {nullptr, 0, places.data()};
+    const StepCache cache = {key_cache.data(), value_cache.data()};
+    const Step step = {tokens, 1, nullptr, places.data(), nullptr, nullptr, &group, &cache};
+    check(!chairlift_run_on(decoder, &step, in, rows.data(), width, to, queries.data(), heads * dim), "rope_cache");
+    write_bytes(queries), write_bytes(key_cache), write_bytes(value_cache);
+}
+
+// Fields: kind of the table, its rows and width, tokens. Data: the table, int64 ids. Result: float32 rows, doubled.
+static void embed(void* pool, const char* set, const int32_t* fields) {
+    const int width = fields[2], tokens = fields[3];
+    const std::vector<char> table = read_bytes((fields[0] == FLOAT32 ? 4 : 2) * fields[1] * width);
+    const std::vector<char> ids = read_bytes(sizeof(int64_t) * tokens);
+    std::vector<char> out(sizeof(float) * tokens * width);
+    void* decoder = chairlift_decoder_new(pool, set);
+    const int in = chairlift_add_buffer(decoder, 0, width, 0), to = chairlift_add_buffer(decoder, 0, width, 0);
+    chairlift_add_embed(decoder, table.data(), fields[0], nullptr, width, 2.0f, to);
+    const Step step = {tokens, 1, (const int64_t*)ids.data(), nullptr, nullptr, nullptr, nullptr, nullptr};
+    check(!chairlift_run_on(decoder, &step, in, nullptr, width, to, out.data(), width), "embed");
+    write_bytes(out);
+}
+
+// Fields: rows, vocabulary, count. Data: float32 logits. Result: the largest logits, their int64 ids, float64 logsumexp.
+static void score(void* pool, const char* set, const int32_t* fields) {
+    const int rows = fields[0], vocabulary = fields[1], count = fields[2];
+    const std::vector<char> logits = read_bytes(sizeof(float) * rows * vocabulary);
+    std::vector<char> values(sizeof(float) * rows * count), ids(sizeof(int64_t) * rows * count), sums(8 * rows);
+    const auto* from = (const float*)logits.data();
+    check(!chairlift_top_k(
+              pool, set, from, rows, vocabulary, vocabulary, count, (float*)values.data(), (int64_t*)ids.data()),
+          "top_k");
+    check(!chairlift_logsumexp(pool, set, from, rows, vocabulary, vocabulary, (double*)sums.data()), "logsumexp");
+    write_bytes(values), write_bytes(ids), write_bytes(sums);
 }
 
 // Fields: is_f32, rows, width. Data: the rows, float32 factors.
@@ -134,11 +201,10 @@ int main(int, char** arguments) {
     check(chairlift_has(set), "the instruction set is not available");
     const int32_t anywhere[2] = {-1, -1};
     void* pool = chairlift_pool_new(anywhere, atoi(arguments[2]));
-    int32_t fields[8];
-    while (fread(fields, sizeof fields, 1, stdin) == 1) {
-        const auto operation = fields[0] == 0 ? multiply : fields[0] == 1 ? attend : rms_norm;
-        operation(pool, set, fields + 1);
-    }
+    void (*const operations[])(void*, const char*, const int32_t*) = {
+        multiply, attend, rms_norm, rotate_and_cache, embed, score};
+    int32_t fields[10];
+    while (fread(fields, sizeof fields, 1, stdin) == 1) operations[fields[0]](pool, set, fields + 1);
     fflush(stdout);
     _exit(0);  // the threads of the pool go with the process
 }

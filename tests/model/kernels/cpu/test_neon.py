@@ -1,4 +1,4 @@
-"""The kernels for ARM, compiled for it and run in qemu: products, attention and norms against float64.
+"""The kernels for ARM, compiled for it and run in qemu: every operation against float64.
 
 Results of int8 are compared with the portable kernels of this processor.
 """
@@ -22,7 +22,7 @@ from chairlift.model.kernels.cpu.packing import DTYPES, KINDS
 from support_native import linear, need_native, row_dtype
 from support_services_processes import require_service
 
-MULTIPLY, ATTEND, RMS_NORM = range(3)
+MULTIPLY, ATTEND, RMS_NORM, ROTATE_AND_CACHE, EMBED, SCORE = range(6)
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 SETS = tuple(compiling.ARM_INSTRUCTION_SETS)
 ROUNDING = {torch.bfloat16: 0.005, torch.float32: 1e-6}
@@ -63,6 +63,10 @@ def compile_program(folder: Path, target: Path) -> None:
     linked.rename(target)
 
 
+Result = tuple[torch.dtype, tuple[int, ...]]
+"""Dtype and shape of what an operation writes."""
+
+
 @dataclass
 class Operations:
     """Operations for one run of the program, and the numbers that it returns for each."""
@@ -71,36 +75,31 @@ class Operations:
     name: str
     threads: int = 2
     _input: list[bytes] = field(default_factory=list)
-    _results: list[tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
+    _results: list[Result] = field(default_factory=list)
 
-    def add(
-        self, operation: int, fields: Sequence[int], data: Sequence[Tensor], stored: tuple[int, ...],
-        shape: tuple[int, ...],
-    ) -> None:  # fmt: skip
-        """Add an operation; its result is `stored` numbers of the last tensor's dtype, of which `shape` counts."""
-        padded = [operation, *fields, *[0] * (7 - len(fields))]
+    def add(self, operation: int, fields: Sequence[int], data: Sequence[Tensor], *results: Result) -> None:
+        """Add an operation with its fields, its data, and the results that it writes."""
+        padded = [operation, *fields, *[0] * (9 - len(fields))]
         self._input.append(np.array(padded, np.int32).tobytes() + b"".join(map(_bytes, data)))
-        self._results.append((data[0].dtype if operation == RMS_NORM else data[-1].dtype, stored, shape))
+        self._results += results
 
     def multiply(self, x: Tensor, weight: Tensor, kind: int, *, is_gated: bool = False) -> None:
         """Multiply rows x [T, I] by a weight [O, I], as support_native.linear does."""
         dtype, (outputs, inputs) = row_dtype(kind), weight.shape
-        width = outputs // 2 if is_gated else outputs
         packed = -(-outputs // 32) * 32 if is_gated else outputs
         columns = -(-packed // 64) * (32 if is_gated else 64)
         fields = (kind, dtype == torch.float32, is_gated, len(x), inputs, outputs)
         data = (weight.to(DTYPES.get(kind, dtype)), x.to(dtype))
-        self.add(MULTIPLY, fields, data, (len(x), columns), (len(x), width))
+        self.add(MULTIPLY, fields, data, (dtype, (len(x), columns)))
 
     def run(self) -> list[Tensor]:
         """Run all operations; return their results in float64."""
         command = [EMULATOR, str(self.program), self.name, str(self.threads)]
         output = subprocess.run(command, input=b"".join(self._input), capture_output=True, check=True).stdout
         found, at = [], 0
-        for dtype, stored, shape in self._results:
-            size = int(np.prod(stored)) * dtype.itemsize
-            numbers = torch.frombuffer(bytearray(output[at : at + size]), dtype=dtype).view(stored)
-            found.append(numbers[tuple(slice(length) for length in shape)].double())
+        for dtype, shape in self._results:
+            size = int(np.prod(shape)) * dtype.itemsize
+            found.append(torch.frombuffer(bytearray(output[at : at + size]), dtype=dtype).view(shape).double())
             at += size
         assert at == len(output)
         return found
@@ -130,6 +129,7 @@ def test_products_are_those_of_float64_and_the_same_in_every_batch(name: str, ki
         on.multiply(x[:count], weight, number)
     on.multiply(x[:5], weight, number, is_gated=True)
     *products, gated = on.run()
+    products, gated = [each[:, : len(weight)] for each in products], gated[:, : len(weight) // 2]
     whole, dtype = products[-1], row_dtype(number)
     assert all(torch.equal(product, whole[:count]) for product, count in zip(products, counts, strict=True))
     if number in DTYPES:
@@ -150,8 +150,45 @@ def test_the_largest_int8_values_overflow_nothing(name: str, kind: str, program:
     x[0], weight[0] = 1.0, -1.0
     on = Operations(program, name)
     on.multiply(x, weight, KINDS[kind])
-    (found,) = on.run()
+    found = on.run()[0][:, : len(weight)]
     assert torch.allclose(found, (x @ weight.T).double(), rtol=0.0, atol=0.6) and found[0, 0] < -159
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Attention of the last TOKENS of a sequence."""
+
+    kv_heads: int
+    shared: int
+    dim: int
+    length: int
+    window: int = 0
+    softcap: int = 0
+    has_sinks: bool = False
+
+    def exact(self, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor) -> Tensor:
+        """Return the attention in float64, [TOKENS, heads, dim]."""
+        places = torch.arange(self.length), torch.arange(self.length - TOKENS, self.length)[:, None]
+        hidden = (places[0] > places[1]) | (places[0] <= places[1] - (self.window or self.length))
+        heads = query.double().view(TOKENS, self.kv_heads, self.shared, self.dim)
+        scores = torch.einsum("qhsd,nhd->hsqn", heads, key.double()) * 0.2
+        if self.softcap:
+            scores = self.softcap * torch.tanh(scores / self.softcap)
+        scores = scores.masked_fill(hidden, -torch.inf)
+        if self.has_sinks:
+            own = sinks.double().view(self.kv_heads, self.shared, 1, 1).expand(-1, -1, TOKENS, 1)
+            scores = torch.cat((scores, own), -1)
+        weights = scores.softmax(-1)[..., : self.length]
+        return torch.einsum("hsqn,nhd->qhsd", weights, value.double()).reshape(query.shape)
+
+
+TOKENS = 30
+SHAPES = [
+    *(Shape(kv_heads, shared, dim, length, window)
+      for kv_heads, shared, dim in ((1, 1, 16), (2, 3, 80), (1, 8, 64))
+      for length, window in ((37, 0), (600, 0), (600, 100))),
+    Shape(2, 2, 32, 300, softcap=5), Shape(2, 4, 32, 300, has_sinks=True),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
@@ -159,36 +196,84 @@ def test_the_largest_int8_values_overflow_nothing(name: str, kind: str, program:
 def test_attention_is_that_of_float64_and_the_same_in_every_chunk(
     name: str, dtype: torch.dtype, program: Path
 ) -> None:  # fmt: skip
-    on = Operations(program, name)
-    shapes = [(kv, shared, dim, length, window) for kv, shared, dim in ((1, 1, 16), (2, 3, 80), (1, 8, 64))
-              for length, window in ((37, 0), (600, 0), (600, 100))]  # fmt: skip
-    tensors, tokens = [], 30
-    for kv_heads, shared, dim, length, window in shapes:
-        key, value = (numbers(length, kv_heads, dim, seed=dim + index).to(dtype) for index in range(2))
-        query = numbers(tokens, kv_heads * shared, dim, seed=dim + 2).to(dtype)
-        tensors.append((key, value, query))
-        for count, end in ((tokens, length), (1, length), (tokens - 1, length - 1)):
-            chunk = query[tokens - (length - end) - count : tokens - (length - end)]
-            fields = (dtype == torch.float32, kv_heads, kv_heads * shared, dim, end, count, window)
-            on.add(ATTEND, fields, (key[:end], value[:end], chunk), tuple(chunk.shape), tuple(chunk.shape))
+    on, tensors = Operations(program, name), []
+    for shape in SHAPES:
+        heads, length, dim = shape.kv_heads * shape.shared, shape.length, shape.dim
+        key, value = (numbers(length, shape.kv_heads, dim, seed=dim + index).to(dtype) for index in range(2))
+        query, sinks = numbers(TOKENS, heads, dim, seed=dim + 2).to(dtype), numbers(heads, seed=7)
+        tensors.append((query, key, value, sinks))
+        for count, end in ((TOKENS, length), (1, length), (TOKENS - 1, length - 1)):
+            chunk = query[TOKENS - (length - end) - count : TOKENS - (length - end)]
+            fields = (
+                dtype == torch.float32, shape.kv_heads, heads, dim, end, count, shape.window, shape.softcap,
+                shape.has_sinks,
+            )  # fmt: skip
+            data = (key[:end], value[:end], chunk, *([sinks] if shape.has_sinks else []))
+            on.add(ATTEND, fields, data, (dtype, tuple(chunk.shape)))
     found = on.run()
-    for (key, value, query), (kv_heads, _, _, length, window), index in zip(tensors, shapes, range(99), strict=False):
-        whole, last, others = found[3 * index : 3 * index + 3]
+    for shape, inputs, index in zip(SHAPES, tensors, range(0, len(found), 3), strict=True):
+        whole, last, others = found[index : index + 3]
         assert torch.equal(whole[-1:], last) and torch.equal(whole[:-1], others)
-        places = torch.arange(length), torch.arange(length - tokens, length)[:, None]
-        hidden = (places[0] > places[1]) | (places[0] <= places[1] - (window or length))
-        heads = query.double().view(tokens, kv_heads, -1, query.shape[-1])
-        scores = torch.einsum("qhsd,nhd->hsqn", heads, key.double()) * 0.2
-        weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
-        exact = torch.einsum("hsqn,nhd->qhsd", weights, value.double()).reshape(whole.shape)
-        assert (whole - exact).abs().max() <= (2e-2 if dtype == torch.bfloat16 else 2e-6) * exact.abs().max()
+        exact = shape.exact(*inputs)
+        assert (whole - exact).abs().max() <= (2e-2 if dtype == torch.bfloat16 else 2e-6) * exact.abs().max(), shape
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", SETS)
+def test_queries_and_keys_are_normed_and_rotated_and_the_cache_has_them(
+    name: str, dtype: torch.dtype, program: Path
+) -> None:  # fmt: skip
+    kv_heads, heads, dim, tokens = 2, 3, 48, 21
+    on, rows = Operations(program, name), numbers(tokens, heads + 2 * kv_heads, dim, seed=1)
+    factors, angles = numbers(heads + kv_heads, dim, seed=2), numbers(tokens, dim // 2, seed=3)
+    cached = 32, kv_heads, dim
+    on.add(
+        ROTATE_AND_CACHE, (dtype == torch.float32, kv_heads, heads, dim, tokens),
+        (rows, factors, angles.cos(), angles.sin()), (dtype, (tokens, heads, dim)), (dtype, cached), (dtype, cached),
+    )  # fmt: skip
+    queries, keys, values = on.run()
+    per_word = 4 // dtype.itemsize
+    keys = keys.view(2, kv_heads, dim // per_word, 16, per_word).permute(0, 3, 1, 2, 4).reshape(cached)[:tokens]
+    values = values.view(2, kv_heads, 16 // per_word, dim, per_word).permute(0, 2, 4, 1, 3).reshape(cached)[:tokens]
+    normed = functional.rms_norm(rows[:, : heads + kv_heads].double(), (dim,), None, 1e-6) * factors.double()
+    cos, sin = (each.double()[:, None] for each in (angles.cos(), angles.sin()))
+    left, right = normed.chunk(2, -1)
+    exact = torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
+    for found, expected in (
+        (queries, exact[:, :heads]),
+        (keys, exact[:, heads:]),
+        (values, rows[:, -kv_heads:].double()),
+    ):
+        assert (found - expected).norm() <= ROUNDING[dtype] * expected.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("name", SETS)
+def test_rows_of_a_table_are_looked_up(name: str, dtype: torch.dtype, program: Path) -> None:
+    kind = next(kind for kind, each in DTYPES.items() if each == dtype)
+    on, table, ids = Operations(program, name), numbers(50, 37, seed=1).to(dtype), torch.tensor([49, 0, 7, 7])
+    on.add(EMBED, (kind, *table.shape, len(ids)), (table, ids), (torch.float32, (len(ids), 37)))
+    (found,) = on.run()
+    assert torch.equal(found, 2 * table[ids].double())
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_largest_logits_and_their_sums(name: str, program: Path) -> None:
+    on, logits = Operations(program, name), 4 * numbers(3, 1003, seed=1) + torch.arange(1003) * 1e-4  # no two are equal
+    on.add(
+        SCORE, (3, 1003, 9), (logits,), (torch.float32, (3, 9)), (torch.int64, (3, 9)), (torch.float64, (3,))
+    )  # fmt: skip
+    values, ids, sums = on.run()
+    expected = logits.topk(9)
+    assert torch.equal(values, expected.values.double()) and torch.equal(ids.long(), expected.indices)
+    assert torch.allclose(sums + values[:, 0], logits.double().logsumexp(-1), rtol=1e-12)  # of differences
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("name", SETS)
 def test_norms_are_those_of_float64(name: str, dtype: torch.dtype, program: Path) -> None:
     on, x, factors = Operations(program, name, threads=1), numbers(9, 83, seed=1).to(dtype), numbers(83, seed=2)
-    on.add(RMS_NORM, (dtype == torch.float32, *x.shape), (x, factors), tuple(x.shape), tuple(x.shape))
+    on.add(RMS_NORM, (dtype == torch.float32, *x.shape), (x, factors), (dtype, tuple(x.shape)))
     (found,) = on.run()
     exact = functional.rms_norm(x.double(), (83,), factors.double(), 1e-6)
     assert (found - exact).norm() <= ROUNDING[dtype] * exact.norm()
