@@ -238,7 +238,8 @@ static float span_weights(
     Floats total = {};
     for (int i = 0; i < width; i += LANES) {
         const Floats exponent = (load<Floats>(scores + i) - bound) * factor;
-        const Floats weight = sizeof(Number) == 4 ? precise_power_of_two(exponent) : power_of_two(exponent);
+        const Floats weight =
+            sizeof(Number) == 4 ? power_of_two(exponent, PRECISE_POWER) : power_of_two(exponent, COARSE_POWER);
         total += weight;
         store_row<Number>(weights + i, weight);
     }

@@ -4,6 +4,8 @@
 // done once for each.
 #pragma once
 
+#include <type_traits>
+
 #include "simd.h"
 
 namespace chairlift::CHAIRLIFT_SET {
@@ -229,15 +231,7 @@ CHAIRLIFT_INLINE Floats load_column<Float16>(const uint8_t* step, int vector, in
 
 // A number of the rows of attention by numbers in the cache: as it is, or widened.
 template <typename Numbers>
-struct RowNumberOf {
-    using Type = float;
-};
-template <>
-struct RowNumberOf<Bfloat16> {
-    using Type = WideBfloat16;
-};
-template <typename Numbers>
-using RowNumber = typename RowNumberOf<Numbers>::Type;
+using RowNumber = std::conditional_t<std::is_same_v<Numbers, Bfloat16>, WideBfloat16, float>;
 
 CHAIRLIFT_INLINE const float* row_numbers(const float* row, int, float*) { return row; }
 

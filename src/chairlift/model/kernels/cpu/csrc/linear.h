@@ -23,26 +23,12 @@ constexpr int TILE_VECTORS = LANES >= 8 ? PANEL / LANES : HALF_PANEL / LANES;
 constexpr int HALF_VECTORS = HALF_PANEL / LANES;
 
 template <WeightKind KIND>
-struct NumbersOf {
-    using Type = Int8;
-};
-template <>
-struct NumbersOf<BFLOAT16> {
-    using Type = Bfloat16;
-};
-template <>
-struct NumbersOf<FLOAT32> {
-    using Type = float;
-};
-template <>
-struct NumbersOf<FLOAT16> {
-    using Type = Float16;
-};
-template <WeightKind KIND>
-using Numbers = typename NumbersOf<KIND>::Type;
+constexpr bool IS_INT8 = KIND == INT8_CHANNEL || KIND == INT8_GROUP;
 
 template <WeightKind KIND>
-constexpr bool IS_INT8 = KIND == INT8_CHANNEL || KIND == INT8_GROUP;
+using Numbers = std::conditional_t<
+    IS_INT8<KIND>, Int8,
+    std::conditional_t<KIND == BFLOAT16, Bfloat16, std::conditional_t<KIND == FLOAT32, float, Float16>>>;
 
 // Rows of a tile: as many as fit the registers beside the panel's vectors.
 template <WeightKind KIND>

@@ -286,31 +286,19 @@ CHAIRLIFT_INLINE Floats exponential(Floats x) {
     return x < lowest ? Floats{} : scaled;
 }
 
-// Returns 2**x for x <= 127, with a relative error below 3e-6; 0 for x < -126.
-CHAIRLIFT_INLINE Floats power_of_two(Floats x) {
-    const Floats shift = broadcast(12582912.0f), bounded = maximum(broadcast(-126.0f), x);
-    const Floats moved = bounded + shift, rest = bounded - (moved - shift);
-    Floats series = broadcast(9.5701e-3f);
-    series = fma(series, rest, broadcast(5.591786e-2f));
-    series = fma(series, rest, broadcast(0.24024745f));
-    series = fma(series, rest, broadcast(0.69312181f));
-    series = fma(series, rest, broadcast(0.99999926f));
-    const Floats scaled = series * as_floats(((Ints)moved + 127) << 23);
-    return x < -126.0f ? Floats{} : scaled;
-}
+// Coefficients of polynomials for 2**x between -1/2 and 1/2, the highest power first. Relative errors: 3e-6 and 2e-7.
+constexpr float COARSE_POWER[] = {9.5701e-3f, 5.591786e-2f, 0.24024745f, 0.69312181f, 0.99999926f};
+constexpr float PRECISE_POWER[] = {1.52527338e-5f, 1.54035304e-4f, 1.33335581e-3f, 9.61812911e-3f,
+                                   5.55041087e-2f, 0.240226507f,   0.693147181f,   1.0f};  // ln(2)**k / k!
 
-// Returns 2**x for x <= 127, with a relative error below 2e-7; 0 for x < -126.
-CHAIRLIFT_INLINE Floats precise_power_of_two(Floats x) {
+// Returns 2**x for x <= 127, as exactly as the polynomial; 0 for x < -126.
+template <int COUNT>
+CHAIRLIFT_INLINE Floats power_of_two(Floats x, const float (&coefficients)[COUNT]) {
     const Floats shift = broadcast(12582912.0f), bounded = maximum(broadcast(-126.0f), x);
     const Floats moved = bounded + shift, rest = bounded - (moved - shift);
-    Floats series = broadcast(1.52527338e-5f);  // ln(2)**k / k!
-    series = fma(series, rest, broadcast(1.54035304e-4f));
-    series = fma(series, rest, broadcast(1.33335581e-3f));
-    series = fma(series, rest, broadcast(9.61812911e-3f));
-    series = fma(series, rest, broadcast(5.55041087e-2f));
-    series = fma(series, rest, broadcast(0.240226507f));
-    series = fma(series, rest, broadcast(0.693147181f));
-    series = fma(series, rest, broadcast(1.0f));
+    Floats series = broadcast(coefficients[0]);
+#pragma GCC unroll 8
+    for (int i = 1; i < COUNT; i++) series = fma(series, rest, broadcast(coefficients[i]));
     const Floats scaled = series * as_floats(((Ints)moved + 127) << 23);
     return x < -126.0f ? Floats{} : scaled;
 }
