@@ -1,4 +1,7 @@
-"""`python -m cpu_bench prepare|run FOLDER`: prepare models and other engines, then benchmark them against Chairlift."""
+"""`python -m cpu_bench prepare|run|streams FOLDER`: prepare models and other engines, then compare them with Chairlift.
+
+`run` runs workloads against all engines; `streams` measures 1, 8 and 32 streams against llama.cpp without its server.
+"""
 
 import argparse
 import os
@@ -6,15 +9,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from chairlift.bench.report import environment, report, report_output
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from cpu_bench import random_models
 from cpu_bench.bench_commands import COMPARISONS, WORKLOADS, make_commands
 from cpu_bench.peer_environments import AVX2_ENVIRON, PEERS, PeerEnvironments
+from cpu_bench.stream_speed import QUANTIZATIONS, compare_streams
 
 
 def main(args: list[str]) -> int:
     """Run the command. Returns 0, or the exit code of the first benchmark that failed."""
     parser = argparse.ArgumentParser(prog="cpu_bench", description=__doc__)
-    parser.add_argument("command", choices=("prepare", "run"), help="prepare models and engines, or run benchmarks")
+    parser.add_argument("command", choices=("prepare", "run", "streams"), help="what to do")
     parser.add_argument("folder", type=Path, help="folder of the models and engines")
     parser.add_argument("--peers", default=",".join(PEERS), help="other engines to prepare (%(default)s)")
     parser.add_argument("--models", default=",".join(random_models.SHAPES), help="models to use (%(default)s)")
@@ -37,6 +43,11 @@ def main(args: list[str]) -> int:
             environments.prepare(name, models)
         return 0
     options.into.mkdir(parents=True, exist_ok=True)
+    if options.command == "streams":
+        os.environ |= environ
+        for name in models:
+            _compare_streams(environments, name, options.repeat, options.into)
+        return 0
     exit_code = 0
     selection = (models, options.workloads.split(","), options.comparisons.split(","))
     for command in make_commands(environments, *selection, options.repeat, options.into):
@@ -44,6 +55,20 @@ def main(args: list[str]) -> int:
         completed = subprocess.run([sys.executable, "-P", "-m", "chairlift", *command], env=environ, check=False)
         exit_code = exit_code or completed.returncode
     return exit_code
+
+
+def _compare_streams(environments: PeerEnvironments, model: str, repeat: int, into: Path) -> None:
+    source, folder = environment.source(), environments.model(model)
+    llama = [str(environments.batched_bench), "-t", str(len(usable_cpus()))]
+    ggufs = {label: environments.gguf(label, model) for label in dict.fromkeys(QUANTIZATIONS.values())}
+    result = {"model": model, **compare_streams(folder, llama, ggufs, repeat)}
+    forced = "-avx2" if environments.forces_avx2 else ""
+    document = report.with_environment("chairlift cpu streams", result, source, ["cpu_bench", "streams", model])
+    lines = (
+        f"{model} {quantization}: " + ", ".join(f"{streams} streams {ratio:.2f}" for streams, ratio in ratios.items())
+        for quantization, ratios in result["ratios"].items()
+    )
+    report_output.tell(lines, str(into / f"cpu-{model}-streams{forced}.json"), document, _print_line)
 
 
 def _print_line(text: str) -> None:

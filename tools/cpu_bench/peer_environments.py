@@ -61,7 +61,7 @@ class PeerEnvironments:
             source = self._llama_source()
             paths = {
                 "server": self._llama_build(source or self.folder) / LLAMA_SERVER,
-                "model": self._gguf(label, model),
+                "model": self.gguf(label, model),
             }
         if not all(path.exists() for path in paths.values()):
             return None
@@ -122,13 +122,13 @@ class PeerEnvironments:
         for model in models:
             command = (self._python("llama.cpp"), script, source, self.model(model))
             for label in ("", "@f32"):
-                target = self._gguf(label, model)
+                target = self.gguf(label, model)
                 target.parent.mkdir(exist_ok=True)
                 if not target.exists():
                     self._run(*command, "--outtype", PRECISIONS["llama.cpp"][label], "--outfile", target)
-            q8_0 = self._gguf("@q8_0", model)
+            q8_0 = self.gguf("@q8_0", model)
             if not q8_0.exists():
-                self._run(build / LLAMA_QUANTIZE, self._gguf("", model), q8_0, "q8_0")
+                self._run(build / LLAMA_QUANTIZE, self.gguf("", model), q8_0, "q8_0")
 
     def _uninstall_torch_extras(self, environment: str) -> None:
         """Uninstall packages that are built for another version of torch; language models do not need them."""
@@ -144,8 +144,14 @@ class PeerEnvironments:
     def _exported(self, label: str, model: str) -> Path:
         return self.folder / "exported" / f"{model}-{PRECISIONS['openvino'][label]}"
 
-    def _gguf(self, label: str, model: str) -> Path:
+    def gguf(self, label: str, model: str) -> Path:
+        """Return the file of a model in llama.cpp's format, by the label of its precision."""
         return self.folder / "gguf" / f"{model}-{PRECISIONS['llama.cpp'][label]}.gguf"
+
+    @property
+    def batched_bench(self) -> Path:
+        """llama-batched-bench, llama.cpp's engine without a server."""
+        return self._llama_build(self._llama_source() or self.folder) / "bin/llama-batched-bench"
 
     def _llama_source(self) -> Path | None:
         folders = sorted((self.folder / "llama.cpp").glob("llama_cpp_python-*/vendor/llama.cpp"))
