@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from chairlift.model.backends.native_linear_and_norm import NativeLinear
+from chairlift.model.device.dtypes import NATIVE_COMPUTE_DTYPES, torch_dtype
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.kernel_cpus import ANYWHERE
 from chairlift.model.kernels.cpu.packing import KINDS, Packer
@@ -40,7 +41,7 @@ def trial_product(kind: str, instruction_set: str, repeats: int) -> TrialProduct
     Raises ConfigError without the library, and MemoryError.
     """
     native, number = library.load(), KINDS[kind]
-    dtype = torch.float32 if number in (library.FLOAT32, library.FLOAT16) else torch.bfloat16
+    dtype = torch_dtype(NATIVE_COMPUTE_DTYPES.get(kind, "bfloat16"))
     pool = ThreadPool((ANYWHERE,))
     try:
         weight = torch.zeros(OUTPUTS, INPUTS)

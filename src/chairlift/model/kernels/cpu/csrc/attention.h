@@ -162,26 +162,9 @@ template <bool PREFETCHES, typename Number>
 CHAIRLIFT_INLINE void dispatch_scores(
     int rows, const RowNumber<Number>* const* queries, const Number* const* keys, const Number* const* ahead, int dim,
     float* to) {
-    // Of more than REGISTER_ROWS rows none is compiled; no caller asks for them.
-    switch (rows) {
-        case 1: return compute_scores<Number, 1, PREFETCHES>(queries, keys, ahead, dim, to);
-        case 2: return compute_scores<Number, 2, PREFETCHES>(queries, keys, ahead, dim, to);
-        case 3:
-            if constexpr (REGISTER_ROWS >= 3)
-                return compute_scores<Number, 3, PREFETCHES>(queries, keys, ahead, dim, to);
-            [[fallthrough]];
-        case 4:
-            if constexpr (REGISTER_ROWS >= 4)
-                return compute_scores<Number, 4, PREFETCHES>(queries, keys, ahead, dim, to);
-            [[fallthrough]];
-        case 5:
-            if constexpr (REGISTER_ROWS >= 5)
-                return compute_scores<Number, 5, PREFETCHES>(queries, keys, ahead, dim, to);
-            [[fallthrough]];
-        case 6:
-            if constexpr (REGISTER_ROWS >= 6)
-                return compute_scores<Number, 6, PREFETCHES>(queries, keys, ahead, dim, to);
-    }
+    with_rows<REGISTER_ROWS>(rows, [&](auto number) {
+        compute_scores<Number, decltype(number)::value, PREFETCHES>(queries, keys, ahead, dim, to);
+    });
 }
 
 template <int VECTORS, typename Number>
@@ -189,25 +172,11 @@ CHAIRLIFT_INLINE void dispatch_weighted_sum(
     int rows, const RowNumber<Number>* weights, const ValueTiles<Number>& values, const Number* const* ahead, int dim,
     int column, float* to) {
     constexpr int MAX_ROWS = VECTORS > REGISTER_VECTORS ? WIDE_ROWS : REGISTER_ROWS;
-    switch (rows) {
-        case 1: return weighted_sum<Number, 1, VECTORS>(weights, values, ahead, dim, column, to);
-        case 2: return weighted_sum<Number, 2, VECTORS>(weights, values, ahead, dim, column, to);
-        case 3:
-            if constexpr (MAX_ROWS >= 3)
-                return weighted_sum<Number, 3, VECTORS>(weights, values, ahead, dim, column, to);
-            [[fallthrough]];
-        case 4:
-            if constexpr (MAX_ROWS >= 4)
-                return weighted_sum<Number, 4, VECTORS>(weights, values, ahead, dim, column, to);
-            [[fallthrough]];
-        case 5:
-            if constexpr (MAX_ROWS >= 5)
-                return weighted_sum<Number, 5, VECTORS>(weights, values, ahead, dim, column, to);
-            [[fallthrough]];
-        case 6:
-            if constexpr (MAX_ROWS >= 6)
-                return weighted_sum<Number, 6, VECTORS>(weights, values, ahead, dim, column, to);
-    }
+    // The portable kernels have no wide tiles.
+    if constexpr (MAX_ROWS > 0)
+        with_rows<MAX_ROWS>(rows, [&](auto number) {
+            weighted_sum<Number, decltype(number)::value, VECTORS>(weights, values, ahead, dim, column, to);
+        });
 }
 
 // Returns the largest score of one row, unscaled; -inf without a visible key. Sets the scores of invisible keys to

@@ -142,6 +142,13 @@ struct Dot<Bfloat16> {
 
 #endif
 
+// What the products of int8 have in common.
+struct Int8Words {
+    static constexpr int PARTS = 1, ROW_BYTES = 4;
+    using Sum = Ints;
+    static CHAIRLIFT_INLINE Ints row(const uint8_t* word, int) { return broadcast_word(word); }
+};
+
 // CHAIRLIFT_EMULATES_AVX_VNNI: a test of the kernels for AVX-VNNI on a processor without it.
 #if defined(__AVX2__) && !defined(__AVX512F__) && !defined(__AVXVNNI__) && !defined(CHAIRLIFT_EMULATES_AVX_VNNI)
 
@@ -150,9 +157,7 @@ constexpr bool MOVES_SIGNS = true;
 // The magnitude of a weight is the unsigned byte of a product, and its sign moves to the row's byte. A sum of two
 // products is at most 2 * 128 * 127 and fits 16 bits.
 template <>
-struct Dot<Int8> {
-    static constexpr int PARTS = 1, ROW_BYTES = 4;
-    using Sum = Ints;
+struct Dot<Int8> : Int8Words {
     struct Column {
         Ints values, magnitudes;
     };
@@ -160,7 +165,6 @@ struct Dot<Int8> {
         const __m256i values = (__m256i)(words ^ broadcast((int32_t)0x80808080));  // without the offset of 128
         return {(Ints)values, (Ints)_mm256_abs_epi8(values)};
     }
-    static CHAIRLIFT_INLINE Ints row(const uint8_t* word, int) { return broadcast_word(word); }
     static CHAIRLIFT_INLINE Ints add(Ints sum, const Column& column, Ints row) {
         const __m256i signed_row = _mm256_sign_epi8((__m256i)row, (__m256i)column.values);
         const __m256i pairs = _mm256_maddubs_epi16((__m256i)column.magnitudes, signed_row);
@@ -175,14 +179,11 @@ struct Dot<Int8> {
 constexpr bool MOVES_SIGNS = false;
 
 template <>
-struct Dot<Int8> {
-    static constexpr int PARTS = 1, ROW_BYTES = 4;
-    using Sum = Ints;
+struct Dot<Int8> : Int8Words {
     using Column = Ints;
     static CHAIRLIFT_INLINE Ints column(Ints words, int) {
         return words ^ broadcast((int32_t)0x80808080);  // without the offset of 128
     }
-    static CHAIRLIFT_INLINE Ints row(const uint8_t* word, int) { return broadcast_word(word); }
     static CHAIRLIFT_INLINE Ints add(Ints sum, Ints column, Ints row) {
         const int8x16_t left = (int8x16_t)column, right = (int8x16_t)row;
 #if defined(__ARM_FEATURE_DOTPROD)
@@ -200,15 +201,12 @@ struct Dot<Int8> {
 constexpr bool MOVES_SIGNS = false;
 
 template <>
-struct Dot<Int8> {
-    static constexpr int PARTS = 1, ROW_BYTES = 4;
-    using Sum = Ints;
+struct Dot<Int8> : Int8Words {
     using Column = Ints;
     static CHAIRLIFT_INLINE Ints column(Ints words, int) {
         keep_in_register(words);  // bfloat16 columns stay by themselves
         return words;
     }
-    static CHAIRLIFT_INLINE Ints row(const uint8_t* word, int) { return broadcast_word(word); }
     static CHAIRLIFT_INLINE Ints add(Ints sum, Ints column, Ints row) { return dot_quads(sum, column, row); }
     // The row's sum cancels the weights' offset of 128.
     static CHAIRLIFT_INLINE int32_t start(int32_t row_sum) { return row_sum; }

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 // The functions in this header are compiled once per instruction set. They must be inlined: the linker would keep one
 // out-of-line copy, which could have instructions that this processor lacks.
@@ -147,6 +148,22 @@ struct KVCache {
     CHAIRLIFT_INLINE size_t head_elements() const { return (size_t)block_size * head_dim; }
     CHAIRLIFT_INLINE size_t block_elements() const { return head_elements() * num_kv_heads; }
 };
+
+// Writes the key of one head at an offset of a block; `to`: the block's keys of that head.
+template <typename Number>
+CHAIRLIFT_INLINE void write_key(Number* to, int offset, int head_dim, const Number* key) {
+    constexpr int PER_WORD = 4 / sizeof(Number);
+    to += offset / KEY_TILE * KEY_TILE * head_dim + offset % KEY_TILE * PER_WORD;
+    for (int i = 0; i < head_dim; i += PER_WORD) memcpy(to + i * KEY_TILE, key + i, 4);
+}
+
+// The same for a value.
+template <typename Number>
+CHAIRLIFT_INLINE void write_value(Number* to, int offset, int head_dim, const Number* value) {
+    constexpr int PER_WORD = 4 / sizeof(Number);
+    to += offset / PER_WORD * head_dim * PER_WORD + offset % PER_WORD;
+    for (int i = 0; i < head_dim; i++) to[PER_WORD * i] = value[i];
+}
 
 struct RopeCacheCall {
     const float* in;        // rows of query heads, key heads, value heads

@@ -316,35 +316,13 @@ __attribute__((noinline)) static void multiply_tile(
     if (is_last) write_output(call, local_sums, ROWS, VECTORS * LANES, first, panel * PANEL + column, argmax);
 }
 
-template <WeightKind KIND, int VECTORS, typename Prefetch>
-CHAIRLIFT_INLINE void dispatch_tile(
-    int rows, const LinearCall& call, int first, int panel, int column, const StepRange& range, const uint8_t* ahead,
-    ArgMax* argmax) {
-    constexpr int MAX_ROWS = max_tile_rows<KIND>();
-    switch (rows) {
-        case 1:
-            return multiply_tile<KIND, 1, VECTORS, Prefetch>(call, first, panel, column, range, ahead, argmax);
-        // Tiles of more than MAX_ROWS rows are not compiled; no caller asks for them.
-        case 2:
-            if constexpr (MAX_ROWS >= 2)
-                return multiply_tile<KIND, 2, VECTORS, Prefetch>(call, first, panel, column, range, ahead, argmax);
-            [[fallthrough]];
-        case 3:
-            if constexpr (MAX_ROWS >= 3)
-                return multiply_tile<KIND, 3, VECTORS, Prefetch>(call, first, panel, column, range, ahead, argmax);
-            [[fallthrough]];
-        case 4:
-            if constexpr (MAX_ROWS >= 4)
-                return multiply_tile<KIND, 4, VECTORS, Prefetch>(call, first, panel, column, range, ahead, argmax);
-            [[fallthrough]];
-        case 5:
-            if constexpr (MAX_ROWS >= 5)
-                return multiply_tile<KIND, 5, VECTORS, Prefetch>(call, first, panel, column, range, ahead, argmax);
-            [[fallthrough]];
-        case 6:
-            if constexpr (MAX_ROWS >= 6)
-                return multiply_tile<KIND, 6, VECTORS, Prefetch>(call, first, panel, column, range, ahead, argmax);
+// Calls function(std::integral_constant<int, rows>) for 1 to MAX_ROWS rows; no caller has more.
+template <int MAX_ROWS, typename Function>
+CHAIRLIFT_INLINE void with_rows(int rows, Function function) {
+    if constexpr (MAX_ROWS > 1) {
+        if (rows < MAX_ROWS) return with_rows<MAX_ROWS - 1>(rows, function);
     }
+    function(std::integral_constant<int, MAX_ROWS>{});
 }
 
 // Multiplies all rows by VECTORS vectors of a panel. The rows are divided into tiles that differ by at most one row.
@@ -371,7 +349,10 @@ static void multiply_panel(
                 rows = count / num_tiles + (tile < count % num_tiles);
                 const int num_slices = VECTORS / slice_vectors(rows, VECTORS), num_passes = num_tiles * num_slices;
                 const auto run = [&]<typename Prefetch>(Prefetch) {
-                    dispatch_tile<KIND, VECTORS, Prefetch>(rows, call, row, panel, column, range, ahead, argmax);
+                    with_rows<MAX_ROWS>(rows, [&](auto number) {
+                        multiply_tile<KIND, decltype(number)::value, VECTORS, Prefetch>(
+                            call, row, panel, column, range, ahead, argmax);
+                    });
                     return num_slices * prefetched_bytes<KIND, Prefetch>(range.end - range.begin);
                 };
                 size_t prefetched;

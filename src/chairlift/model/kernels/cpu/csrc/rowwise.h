@@ -214,7 +214,6 @@ static void rotate(const RopeCacheCall& call, const float* in, const float* norm
 
 template <typename Number>
 static void rope_cache_of(const RopeCacheCall& call, int begin, int end) {
-    constexpr int PER_WORD = 4 / sizeof(Number);
     const KVCache& cache = call.cache;
     const int width = cache.head_dim;
     for (int row = begin; row < end; row++) {
@@ -234,18 +233,13 @@ static void rope_cache_of(const RopeCacheCall& call, int begin, int end) {
             const int key_head = call.num_heads + head;
             Number rotated[MAX_HEAD_DIM];
             rotate(call, in + key_head * width, call.norm ? call.norm + key_head * width : nullptr, position, rotated);
-            Number* key = keys + head * cache.head_elements() + offset / KEY_TILE * KEY_TILE * width;
-            // Words of dimensions lie side by side, with those of 16 tokens in a row: see KVCache in kernels.h.
-            for (int i = 0; i < width / PER_WORD; i++)
-                memcpy(key + (i * KEY_TILE + offset % KEY_TILE) * PER_WORD, rotated + PER_WORD * i, 4);
+            write_key(keys + head * cache.head_elements(), offset, width, rotated);
             const float* from = in + (call.num_heads + cache.num_kv_heads + head) * width;
-            Number* value = values + head * cache.head_elements() + offset / PER_WORD * width * PER_WORD +
-                            offset % PER_WORD;
             Number rounded[MAX_HEAD_DIM];
             int i = 0;
             for (; i + LANES <= width; i += LANES) store_rounded(rounded + i, load<Floats>(from + i));
             for (; i < width; i++) store_rounded(rounded + i, from[i]);
-            for (i = 0; i < width; i++) value[PER_WORD * i] = rounded[i];
+            write_value(values + head * cache.head_elements(), offset, width, rounded);
         }
     }
 }

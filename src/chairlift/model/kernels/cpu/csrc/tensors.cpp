@@ -113,8 +113,6 @@ template <typename Number>
 static void store_tokens(
     const KVCache& cache, const NewTokens& keys, const NewTokens& values, const int64_t* slot_mapping, int begin,
     int end) {
-    constexpr int PER_WORD = 4 / sizeof(Number);
-    const int width = cache.head_dim;
     for (int token = begin; token < end; token++) {
         const int64_t slot = slot_mapping[token];
         if (slot < 0) continue;
@@ -122,13 +120,10 @@ static void store_tokens(
         const size_t block = slot / cache.block_size * cache.block_elements();
         for (int head = 0; head < cache.num_kv_heads; head++) {
             const size_t at = block + head * cache.head_elements();
-            const Number* from = (const Number*)keys.data + token * keys.token_stride + head * keys.head_stride;
-            Number* key = (Number*)cache.keys + at + offset / KEY_TILE * KEY_TILE * width;
-            for (int i = 0; i < width / PER_WORD; i++)
-                memcpy(key + (i * KEY_TILE + offset % KEY_TILE) * PER_WORD, from + PER_WORD * i, 4);
-            from = (const Number*)values.data + token * values.token_stride + head * values.head_stride;
-            Number* value = (Number*)cache.values + at + offset / PER_WORD * width * PER_WORD + offset % PER_WORD;
-            for (int i = 0; i < width; i++) value[PER_WORD * i] = from[i];
+            const Number* key = (const Number*)keys.data + token * keys.token_stride + head * keys.head_stride;
+            const Number* value = (const Number*)values.data + token * values.token_stride + head * values.head_stride;
+            write_key((Number*)cache.keys + at, offset, cache.head_dim, key);
+            write_value((Number*)cache.values + at, offset, cache.head_dim, value);
         }
     }
 }
