@@ -90,7 +90,6 @@ def own_rates(model: str, options: dict[str, Any]) -> Rates:
     """Return Chairlift's rates in this process. Raises ConfigError and ModelError."""
     random, found = Random(0), {}
     with closing((service := prepare(model, cast("Options", options)).start()).client):
-        service.client.warmup()
         warm_up(service)
         for streams in STREAMS:
             prompts = [tuple(random.randrange(256) for _ in range(PROMPT_TOKENS)) for _ in range(streams)]

@@ -49,7 +49,6 @@ def measure(model: str, options: dict[str, Any]) -> dict[str, Any]:
         reader = Reader(Path(folder), cpus)
         prepared = prepare(model, cast("Options", {**options, "enable_prefix_caching": False}))
         with closing((service := prepared.start()).client):
-            service.client.warmup()
             warm_up(service)
             w1 = _measure_w1(service, shape, dtype, cpus)
             single = _measure_single_stream(service, shape, reader)

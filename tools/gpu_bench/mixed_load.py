@@ -63,7 +63,6 @@ def run_mixed(
             client=client, tokenizer=None, chat_template=None, defaults=ModelDefaults(), model=loaded.model_id,
             max_queue_size=scheduler.max_queue_size, seeds=random.Random(SEED),
         )  # fmt: skip
-        client.warmup()
         warm_up(service)
         items = tuple(replace(item, timeout=limit) for item in workload.items)
         driven = drive_workload(service, replace(workload, items=items))

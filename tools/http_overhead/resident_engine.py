@@ -20,7 +20,6 @@ def run_seeds(spec: Mapping[str, Any], seeds: Iterable[str], out: TextIO) -> Non
     """Write "ready", then run the workload for each seed; the prefix cache is flushed after each run."""
     service = prepare(spec["model"], spec["options"]).start()
     with closing(service.client) as client:
-        client.warmup()
         warm_up(service)
         print("ready", file=out, flush=True)
         for seed in seeds:

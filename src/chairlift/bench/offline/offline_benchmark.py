@@ -36,7 +36,6 @@ def measure(spec: RunSpec, note: ProgressCallback | None = None) -> dict[str, An
     service = prepared.start()
     try:
         workload = spec.workload.make(service.client.limits.vocab_size)
-        service.client.warmup()
         warm_up(service)
         info = service.client.info
         recorder = StepRecorder(info.num_blocks * info.block_size)

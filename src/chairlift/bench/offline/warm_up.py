@@ -1,4 +1,4 @@
-"""warm_up, warm_up_items: the requests that an engine runs before it is measured."""
+"""warm_up, warm_up_items: what an engine runs before it is measured."""
 
 from chairlift.bench.offline.driver import drive_workload
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
@@ -9,14 +9,23 @@ WARM_UP = (8, 48, 4)
 
 
 def warm_up(service: TextService) -> None:
-    """Run a few short requests if they fit the context, and flush the prefix cache."""
+    """Run a few short requests if they fit the context, flush the prefix cache, and run the engine's own warm-up.
+
+    The engine's own comes last: it populates the pages behind the blocks that the requests have used. A server does
+    that while no request runs; a measurement that begins at once would do it in its steps.
+    """
+    _run_requests(service)
+    service.client.flush_cache()
+    service.client.warmup()
+
+
+def _run_requests(service: TextService) -> None:
     _, prompt, output = WARM_UP
     limits = service.client.limits
     prompt = max(1, min(prompt, limits.max_output_tokens(0) - output))
     if limits.max_output_tokens(prompt) < output:
         return
     drive_workload(service, Workload(name="warm-up", seed=0, items=warm_up_items(prompt, limits.vocab_size)))
-    service.client.flush_cache()
 
 
 def warm_up_items(prompt_tokens: int, vocab_size: int) -> tuple[WorkloadRequest, ...]:
