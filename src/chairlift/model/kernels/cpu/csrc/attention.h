@@ -31,6 +31,26 @@ constexpr int PREFETCH_LINES = 4;
 template <typename Number>
 constexpr int PER_WORD = 4 / sizeof(Number);
 
+// Of 16 registers a tile has 12 for sums, two for columns and one for a number of a row. Another one for the mask of the
+// columns' upper halves, or for words that are kept for their second part, and a sum goes through memory in each step.
+// So words are loaded again for each part, and so is the mask: for all that compilers know it may change.
+constexpr bool LOADS_AGAIN = NUM_REGISTERS == 16 && Dot<Bfloat16>::PARTS == 2;
+alignas(LINE) inline uint32_t UPPER_HALVES[] = {
+    0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000};
+
+// Returns a column of the words of keys or values.
+template <typename Number>
+CHAIRLIFT_INLINE auto cache_column(Ints words, int part) {
+    if constexpr (LOADS_AGAIN && PER_WORD<Number> == 2)
+        if (part) return as_floats(words & load<Ints>(UPPER_HALVES));
+    return Dot<Number>::column(words, part);
+}
+
+// Comes before each part of a word.
+CHAIRLIFT_INLINE void begin_part() {
+    if constexpr (LOADS_AGAIN) asm volatile("" ::: "memory");
+}
+
 // Tiles of keys whose scores are computed at once, and the most of any number of rows.
 constexpr int score_tiles(int rows) {
     return (LANES == 8 && rows <= WIDE_ROWS ? WIDE_VECTORS : REGISTER_VECTORS) / KEY_VECTORS;
@@ -84,10 +104,11 @@ static void compute_scores(
         }
 #pragma GCC unroll 2
         for (int part = 0; part < Dot::PARTS; part++) {
+            begin_part();
             typename Dot::Column columns[VECTORS];
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++)
-                columns[v] = Dot::column(
+                columns[v] = cache_column<Number>(
                     load<Ints>(
                         keys[v / KEY_VECTORS] + (word * KEY_TILE + v % KEY_VECTORS * LANES) * PER_WORD<Number>),
                     part);
@@ -113,13 +134,36 @@ struct ValueTiles {
     int count, first, end;
 };
 
+// Adds the values of the slots in a word, from `values` on, to the weighted sums of rows. With MASKS, slots that are not
+// in_range are zeros: a weight of 0 is not enough, as 0 * NaN is NaN.
+template <typename Number, bool MASKS, int ROWS, int VECTORS>
+CHAIRLIFT_INLINE void add_values(
+    Floats (&sums)[ROWS][VECTORS], const RowNumber<Number>* weights, const Number* values, Ints in_range) {
+    using Dot = CHAIRLIFT_SET::Dot<Number>;
+#pragma GCC unroll 2
+    for (int part = 0; part < Dot::PARTS; part++) {
+        begin_part();
+        typename Dot::Column columns[VECTORS];
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) {
+            const Ints words = load<Ints>(values + v * LANES * PER_WORD<Number>);
+            columns[v] = cache_column<Number>(MASKS ? words & in_range : words, part);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) {
+            const auto row = Dot::row(weights + r * SPAN, part);
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot::add(sums[r][v], columns[v], row);
+        }
+    }
+}
+
 // Computes the weighted sums of ROWS rows over all values, for VECTORS vectors of dimensions from `column` on, into out
 // [ROWS][dim]. With each tile, the tile of the same index in `ahead` is prefetched, if there is one.
 template <typename Number, int ROWS, int VECTORS>
 static void weighted_sum(
     const RowNumber<Number>* weights, const ValueTiles<Number>& values, const Number* const* ahead, int dim, int column,
     float* out) {
-    using Dot = CHAIRLIFT_SET::Dot<Number>;
     constexpr int SLOTS = PER_WORD<Number>;
     Floats sums[ROWS][VECTORS];
 #pragma GCC unroll 8
@@ -128,28 +172,19 @@ static void weighted_sum(
         for (int v = 0; v < VECTORS; v++) sums[r][v] = Floats{};
     for (int t = 0; t < values.count; t++, weights += KEY_TILE) {
         const int first = t ? 0 : values.first, end = t + 1 < values.count ? KEY_TILE : values.end;
+        const bool is_whole = SLOTS == 1 || (first % SLOTS == 0 && end % SLOTS == 0);
         const Number* from = values.tiles[t] + (first / SLOTS * dim + column) * SLOTS;
         const Number* line = ahead ? ahead[t] : nullptr;
         for (int slot = first / SLOTS * SLOTS; slot < end; slot += SLOTS, from += dim * SLOTS) {
-            // A weight of 0 is not enough: 0 * NaN is NaN.
-            const Ints in_range = broadcast(
-                SLOTS == 1 ? -1 : (slot < first ? 0 : 0xffff) | (slot + 1 < end ? (int32_t)0xffff0000 : 0));
             if (line)
                 for (int end = (slot + SLOTS) * dim, at = slot * dim; at < end; at += LINE / sizeof(Number))
                     prefetch(line + at);
-#pragma GCC unroll 2
-            for (int part = 0; part < Dot::PARTS; part++) {
-                typename Dot::Column columns[VECTORS];
-#pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++)
-                    columns[v] = Dot::column(load<Ints>(from + v * LANES * SLOTS) & in_range, part);
-#pragma GCC unroll 8
-                for (int r = 0; r < ROWS; r++) {
-                    const auto row = Dot::row(weights + r * SPAN + slot, part);
-#pragma GCC unroll 8
-                    for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot::add(sums[r][v], columns[v], row);
-                }
+            if (is_whole) {
+                add_values<Number, false>(sums, weights + slot, from, Ints{});
+                continue;
             }
+            const int32_t in_range = (slot < first ? 0 : 0xffff) | (slot + 1 < end ? (int32_t)0xffff0000 : 0);
+            add_values<Number, true>(sums, weights + slot, from, broadcast(in_range));
         }
     }
 #pragma GCC unroll 8

@@ -103,9 +103,7 @@ CHAIRLIFT_INLINE const float* row_numbers(const Bfloat16* row, int count, float*
 }
 
 CHAIRLIFT_INLINE void store_rounded_row(float* to, Floats values) {
-    Bfloat16 halves[LANES];
-    store_bf16(halves, values);
-    store(to, bf16_to_f32(halves));
+    store(to, bf16_bits(values) << 16);
 }
 
 // The lower numbers of all lanes are widened and multiplied, then the upper ones.

@@ -180,16 +180,19 @@ CHAIRLIFT_INLINE Floats bf16_to_f32(const uint16_t* from) {
 #endif
 }
 
-// Converts float32 to bfloat16, rounding to nearest, ties to even. NaN stays NaN.
+// Returns float32 rounded to bfloat16, to nearest, ties to even, each in the lower half of its lane. NaN stays NaN.
+CHAIRLIFT_INLINE Words bf16_bits(Floats values) {
+    const Words bits = (Words)values, rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    // The quiet bit: a NaN whose upper half is that of infinity would become infinity.
+    return values != values ? (bits >> 16) | 0x40u : rounded;
+}
+
+// Stores float32 as bfloat16, rounded in the same way.
 CHAIRLIFT_INLINE void store_bf16(uint16_t* to, Floats values) {
 #if defined(__AVX512BF16__)
     _mm256_storeu_si256((__m256i*)to, (__m256i)_mm512_cvtneps_pbh((__m512)values));
 #else
-    Words bits = (Words)values;
-    Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    // The quiet bit: a NaN whose upper half is that of infinity would become infinity.
-    Words nan = (bits >> 16) | 0x40u;
-    Words chosen = (values != values) ? nan : rounded;
+    const Words chosen = bf16_bits(values);
 #if defined(__AVX512F__)
     _mm256_storeu_si256((__m256i*)to, _mm512_cvtepi32_epi16((__m512i)chosen));
 #else
