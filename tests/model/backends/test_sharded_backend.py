@@ -19,7 +19,8 @@ from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.runner.torch_runner import TorchRunner
-from chairlift.model.weights import checkpoint
+from chairlift.model.weights.checkpoint import Checkpoint
+from chairlift.model.weights.formats import safetensors
 from support_batches import Row, make_batch
 from support_models import save_tiny
 from support_ranks import CPU, run_ranks
@@ -107,15 +108,15 @@ def test_a_rank_reads_its_own_slices_only(tmp_path: Path, monkeypatch: pytest.Mo
             read[self._name] = tensor.numel()
             return tensor
 
-    opened = checkpoint.safe_open
-    original = checkpoint.Checkpoint.open
+    opened = safetensors.safe_open
+    original = Checkpoint.open
 
-    def open_headers(folder: Path, architecture: str) -> checkpoint.Checkpoint:
+    def open_headers(folder: Path, architecture: str) -> Checkpoint:
         made = original(folder, architecture)
-        monkeypatch.setattr(checkpoint, "safe_open", SlicesOnly)
+        monkeypatch.setattr(safetensors, "safe_open", SlicesOnly)
         return made
 
-    monkeypatch.setattr(checkpoint.Checkpoint, "open", staticmethod(open_headers))
+    monkeypatch.setattr(Checkpoint, "open", staticmethod(open_headers))
 
     def load_last(communicator: Communicator) -> None:
         if communicator.shard.rank == 1:

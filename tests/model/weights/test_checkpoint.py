@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from chairlift.core.errors import ModelError
 from chairlift.model.architectures.model_building import load_model, parameter_shapes
 from chairlift.model.config.decoder_config import read_decoder_config
-from chairlift.model.weights.checkpoint import Checkpoint, canonical_name
+from chairlift.model.weights.checkpoint import Checkpoint
 from support_checkpoints import rewrite
 from support_models import save_tiny
 
@@ -338,14 +338,3 @@ def test_an_untied_head_must_be_stored(llama: Path) -> None:
     rewrite(llama, lambda tensors: tensors.pop("lm_head.weight"))
     with pytest.raises(ModelError, match=r"does not have tensor lm_head\.weight"):
         load(llama)
-
-
-def test_names_of_the_wrapper_map_to_the_architecture_s_names() -> None:
-    wrapper = "Gemma3ForConditionalGeneration"
-    for prefix in ("language_model.model.", "model.language_model.", "model."):
-        assert canonical_name(f"{prefix}norm.weight", wrapper) == "model.norm.weight"
-    assert canonical_name("language_model.lm_head.weight", wrapper) == "lm_head.weight"
-    assert canonical_name("lm_head.weight", wrapper) == "lm_head.weight"
-    for left_out in ("vision_tower.a", "model.vision_tower.a", "multi_modal_projector.a"):
-        assert canonical_name(left_out, wrapper) is None
-        assert canonical_name(left_out, "LlamaForCausalLM") == left_out
