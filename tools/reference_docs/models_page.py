@@ -4,19 +4,23 @@ The tests of this module compare PAGED and BY_SEQUENCE with the models of tests/
 AT_LOAD with the errors of small models that are loaded.
 """
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 from chairlift.core.errors import ModelError
 from chairlift.model.config.decoder_config import DEFAULTS
+from chairlift.model.config.gguf_architectures import GGUF_ARCHITECTURES
+from chairlift.model.config.gguf_types import GGML_TYPES
 from chairlift.model.config.select_model_config import parse_config
+from chairlift.text.gguf_pre_tokenizers import PRE_TOKENIZERS
 from reference_docs.markdown import make_page, make_table
 
 INTRO = """# Models
 
-A model is a folder in the format of transformers whose architecture predicts the next token. The name of the
-architecture is in `architectures` of config.json. `chairlift doctor MODEL` says which implementation runs a model, what
-it needs, and why it cannot run.
+A model is a folder in the format of transformers whose architecture predicts the next token, or a GGUF file. The name
+of the architecture is in `architectures` of config.json. `chairlift doctor MODEL` says which implementation runs a
+model, what it needs, and why it cannot run.
 
 `--model-impl auto`, the default, is `native` where Chairlift has the architecture and all features that config.json
 names, else `transformers`.
@@ -24,6 +28,27 @@ names, else `transformers`.
 ## Native
 
 Chairlift's own layers. On CPUs all layers are one call of the native kernels."""
+
+GGUF = """## GGUF files
+
+    chairlift serve model.gguf                      a file, or any one of split files
+    chairlift serve user/repo:Q4_K_M                of a repository on the hub the file of this type
+    chairlift serve -hf user/repo:Q4_K_M            the same, and so is hf.co/user/repo:Q4_K_M
+    chairlift serve user/repo --hf-file FILE.gguf   a file by its name
+
+Without a type it is Q4_K_M, else Q8_0, else the first file. Only that file and those that belong to it are downloaded.
+Sizes, tokenizer, chat template, ends of turns and sampling defaults come from the file; no other files are needed. What
+is made of them is kept in the user's cache (`CHAIRLIFT_CACHE`, else `XDG_CACHE_HOME`, else ~/.cache).
+
+* Versions 2 and 3, little-endian, with tensors of the types {types}, in any mixture.
+* Architectures: {architectures}.
+* Tokenizers: byte-level BPE with the pre-tokenizers {pre_tokenizers}; SentencePiece. For another one
+  `--tokenizer FOLDER_OR_ID` names a tokenizer.
+* Vision parts (mmproj), calibration data (imatrix), LoRA adapters, types below 4 bits, big-endian files and version 1
+  are refused with what to use instead.
+
+Weights are dequantized when they are loaded, exactly, to the `--dtype` of the model. `--quantization int8` rounds them
+to 8 bits again."""
 
 BRIDGED_INTRO = """## By transformers' modules
 
@@ -133,11 +158,26 @@ AT_LOAD: Mapping[str, str] = {
 """Architecture that config.json does not rule out -> the sentence of its error."""
 
 
+def _gguf() -> str:
+    text = GGUF.format(
+        types=", ".join(kind.name for kind in GGML_TYPES.values()), architectures=", ".join(GGUF_ARCHITECTURES),
+        pre_tokenizers=", ".join(sorted(PRE_TOKENIZERS)),
+    )  # fmt: skip
+    head, *items = text.split("\n* ")
+    *items, last = items
+    last, _, end = last.partition("\n\n")
+    wrapped = [
+        textwrap.fill(f"* {' '.join(item.split())}", 118, subsequent_indent="  ", break_on_hyphens=False)
+        for item in (*items, last)
+    ]
+    return "\n".join((head, *wrapped, "", end))
+
+
 def models_page() -> str:
     """Return docs/models.md."""
     head = ("architecture", "special in it")
     return make_page(
-        INTRO, "\n".join(f"* `{name}`" for name in DEFAULTS), BRIDGED_INTRO, make_table(head, _rows(PAGED)),
+        INTRO, "\n".join(f"* `{name}`" for name in DEFAULTS), _gguf(), BRIDGED_INTRO, make_table(head, _rows(PAGED)),
         BY_SEQUENCE_INTRO, make_table(head, _rows(BY_SEQUENCE)), LONG_ROPE, REFUSED_INTRO,
         make_table(("model", "sentence"), ((kind, refusal(content)) for kind, content in REFUSED.items())),
         AT_LOAD_INTRO, make_table(("architecture", "sentence"), _rows(AT_LOAD)),

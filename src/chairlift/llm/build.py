@@ -133,7 +133,7 @@ def prepare(
     kind, seed = values.get("engine_mode", "inline"), values.pop("seed", None)
     launched = _launch() if kind == "process" and starts else None
     try:
-        folder = model_folder(model, values.get("revision"))
+        folder = model_folder(model, values.get("revision"), hf_file=values.get("hf_file"))
         runner = runner_config(folder, values)
         if starts:
             _check_start(folder, runner, needs_full_length)
@@ -183,23 +183,27 @@ def build_service(model: str | Path | None, options: Options) -> TextService:
     return service
 
 
-def model_folder(model: str | Path | None, revision: str | None = None, *, config_only: bool = False) -> Path | None:
+def model_folder(
+    model: str | Path | None, revision: str | None = None, *, config_only: bool = False, hf_file: str | None = None
+) -> Path | None:  # fmt: skip
     """Return the folder of a model; None for the tiny random one, which has none.
 
     Args:
-        model: a folder, a hub id, or a name of builtin_models.py; None is the embedded demo model.
+        model: a folder, a GGUF file, a hub id, or a name of builtin_models.py; None is the embedded demo model.
         revision: branch, tag or commit of a hub id.
         config_only: of a hub id only config.json is needed.
+        hf_file: the GGUF file of a hub id.
 
-    Raises ModelError when the model does not exist, ConfigError for a revision of an embedded model.
+    Raises ModelError when the model does not exist, ConfigError for a revision or a file of an embedded model.
     """
     name = DEMO if model is None else str(model)
     if name not in (DEMO, RANDOM):
         from chairlift.model.config.hub import resolve_model
 
-        return resolve_model(name, revision, config_only=config_only)
-    if revision is not None:
-        raise ConfigError(f"{name} is part of Chairlift and has no revision {revision!r}", option="revision")
+        return resolve_model(name, revision, config_only=config_only, hf_file=hf_file)
+    for option, value in (("revision", revision), ("hf_file", hf_file)):
+        if value is not None:
+            raise ConfigError(f"{name} is part of Chairlift and has no {option} {value!r}", option=option)
     return embedded_folder(name)
 
 
@@ -255,13 +259,15 @@ def _check_device(name: str) -> None:
 
 def _text(folder: Path | None, values: Mapping[str, Any]) -> tuple[Tokenizer | None, ChatTemplate | None]:
     """Return the tokenizer and the chat template. Raises ConfigError for an option that does not fit them."""
-    if folder is not None and not (folder / "tokenizer.json").exists():
+    folders = _text_folders(folder, values.get("tokenizer"))
+    if folders and not (folders[0] / "tokenizer.json").exists():
         return None, None
-    tokenizer: Tokenizer = ByteTokenizer() if folder is None else HFTokenizer.load(folder)
+    tokenizer: Tokenizer = HFTokenizer.load(folders[0]) if folders else ByteTokenizer()
     if (file := values.get("chat_template")) is not None:
         sources = {"default": read_template(Path(file))}
     else:
-        sources = {"default": TINY_CHAT_TEMPLATE} if folder is None else read_templates(folder)
+        found = (read_templates(each) for each in folders)
+        sources = next((each for each in found if each), {}) if folders else {"default": TINY_CHAT_TEMPLATE}
     defaults = values.get("default_chat_template_kwargs") or {}
     try:
         chat = ChatTemplate(
@@ -276,6 +282,22 @@ def _text(folder: Path | None, values: Mapping[str, Any]) -> tuple[Tokenizer | N
     if unread := [name for name in defaults if name not in chat.variables]:
         log.warning("the chat template does not read %s of default_chat_template_kwargs", ", ".join(unread))
     return tokenizer, chat
+
+
+def _text_folders(folder: Path | None, tokenizer: str | None) -> list[Path]:
+    """Return the folders with the tokenizer and with templates, best first; empty for the tiny random model.
+
+    Raises ModelError for a GGUF file whose tokenizer is not supported, unless there is another one.
+    """
+    if folder is None:
+        return []
+    from chairlift.model.config.gguf_folder import check_tokenizer
+    from chairlift.model.config.hub import resolve_tokenizer
+
+    if tokenizer is None:
+        check_tokenizer(folder)
+        return [folder]
+    return [resolve_tokenizer(tokenizer), folder]
 
 
 def _defaults(folder: Path | None, tokenizer: Tokenizer | None, model_impl: str) -> ModelDefaults:

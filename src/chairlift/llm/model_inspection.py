@@ -81,7 +81,7 @@ def inspect_model(model: str | None, options: Options) -> tuple[dict[str, Any], 
     except ChairliftError as error:
         problems.append(error)
     try:
-        folder = model_folder(model, options.get("revision"))
+        folder = model_folder(model, options.get("revision"), hf_file=options.get("hf_file"))
     except ChairliftError:
         return facts, problems
     if folder is None:

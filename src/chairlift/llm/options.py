@@ -50,6 +50,8 @@ class Options(TypedDict, total=False):
         reasoning_parser: format of the model's reasoning; "auto" finds it in the chat template, "none" leaves
             reasoning in the text.
         revision: branch, tag or commit of a hub model.
+        hf_file: name of the GGUF file of a hub model.
+        tokenizer: folder, GGUF file or hub id of the tokenizer; the model's own by default.
         profile: a file for a trace of the steps, for Perfetto.
         logits_processor_factories: name -> "package.module:factory" that requests may choose (custom_processors.py).
         engine_mode: "inline" runs the engine in a thread, "process" in its own process.
@@ -96,6 +98,8 @@ class Options(TypedDict, total=False):
     default_chat_template_kwargs: dict[str, Any]
     reasoning_parser: str
     revision: str | None
+    hf_file: str | None
+    tokenizer: str | None
     profile: str | None
     logits_processor_factories: dict[str, str]
     engine_mode: Literal["inline", "process"]

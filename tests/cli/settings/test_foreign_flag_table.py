@@ -29,7 +29,9 @@ from support_shares import for_each
 PARSERS = {parser.prog.removeprefix("chairlift "): parser for parser in leaf_parsers(build_parser())}
 
 ALIAS_VALUES: dict[str, tuple[str, object]] = {
-    "-m": ("folder", "folder"), "--model-path": ("folder", "folder"), "--max-num-seqs": ("8", 8), "-np": ("8", 8),
+    "-m": ("folder", "folder"), "--model-path": ("folder", "folder"), "-hf": ("user/repo:Q8_0", "user/repo:Q8_0"),
+    "--hf-repo": ("user/repo", "user/repo"), "-hff": ("a.gguf", "a.gguf"), "--tokenizer-path": ("folder", "folder"),
+    "--max-num-seqs": ("8", 8), "-np": ("8", 8),
     "--parallel": ("8", 8), "--max-num-batched-tokens": ("8K", 8192), "-b": ("512", 512), "--batch-size": ("512", 512),
     "--chunked-prefill-size": ("512", 512), "--long-prefill-token-threshold": ("64", 64), "-c": ("4096", 4096),
     "--ctx-size": ("4096", 4096), "--context-length": ("8k", 8000), "--gpu-memory-utilization": ("0.9", 0.9),

@@ -54,8 +54,9 @@ def test_a_refused_option_names_the_reason_and_takes_values_that_change_nothing(
 def test_the_tokenizer_of_the_model_itself_may_be_named() -> None:
     options = {"tokenizer": "owner/name", "tokenizer_revision": "v1", "revision": "v1"}
     assert resolve_options("owner/name", options) == {"revision": "v1"}
+    assert resolve_options("owner/name", {"tokenizer": "owner/other"}) == {"tokenizer": "owner/other"}
     with pytest.raises(ConfigError, match=r"the tokenizer is the model folder"):
-        resolve_options("owner/name", {"tokenizer": "owner/other"})
+        resolve_options("owner/name", {"tokenizer_revision": "v2"})
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:

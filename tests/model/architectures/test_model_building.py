@@ -62,7 +62,7 @@ def test_dynamic_rope_is_refused_past_its_original_length_before_weights_are_tou
 def test_what_goes_wrong_while_weights_are_read_ends_with_the_folder(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read(checkpoint: Checkpoint, name: str) -> torch.Tensor:
+    def read(checkpoint: Checkpoint, name: str, dtype: torch.dtype) -> torch.Tensor:
         raise error
 
     folder = save_tiny("llama", tmp_path)

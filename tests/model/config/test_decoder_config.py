@@ -195,6 +195,10 @@ def test_yarn_stretches_the_length_of_pretraining() -> None:
         ({"rope_theta": 0}, "rope_theta must be a finite number above 0"),
         ({"rope_scaling": [1]}, "rope_scaling must be an object"),
         ({"rope_scaling": {"rope_type": "longrope"}}, "rope_type 'longrope' is not supported"),
+        (
+            {"rope_scaling": {"rope_type": "su", "short_factor": [1], "long_factor": [1], "attention_factor": 1.0}},
+            "RoPE has 1 factors for 8 frequencies",
+        ),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor is missing"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is not supported"),

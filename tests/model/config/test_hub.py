@@ -1,52 +1,25 @@
 """resolve_model: folders, hub ids, and one clear error if neither exists, with a fake hub."""
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import huggingface_hub
 import pytest
 from huggingface_hub import constants, errors
 
-from chairlift.core.errors import ModelError, UnsupportedModel
-from chairlift.model.config.hub import resolve_model
-
-
-class PlayedHub:
-    """A fake snapshot_download with a cache and a network, each a folder or an error; records its calls."""
-
-    def __init__(self, cache: Path | Exception, network: Path | Exception) -> None:
-        self.cache, self.network = cache, network
-        self.calls: list[dict[str, Any]] = []
-
-    def __call__(self, name: str, *, local_files_only: bool = False, **wanted: Any) -> str:
-        self.calls.append({"name": name, "local": local_files_only, **wanted})
-        answer = self.cache if local_files_only else self.network
-        if isinstance(answer, Exception):
-            raise answer
-        return str(answer)
+from chairlift.core.errors import ModelError
+from chairlift.model.config.hub import resolve_model, resolve_tokenizer
+from support_gguf import smollm2_file
+from support_gguf_models import write_gguf
+from support_hub import NOT_CACHED, PlayedRepository, play, whole
 
 
 @pytest.fixture(autouse=True)
 def online(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-
-
-def play(monkeypatch: pytest.MonkeyPatch, cache: Path | Exception, network: Path | Exception) -> PlayedHub:
-    hub = PlayedHub(cache, network)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
-    return hub
-
-
-def whole(folder: Path) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text("{}")
-    (folder / "model.safetensors").write_text("")
-    return folder
-
-
-NOT_CACHED = errors.LocalEntryNotFoundError("not here\nat all")
 
 
 def answered(kind: type[Exception]) -> Exception:
@@ -67,10 +40,10 @@ def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_text("")
-    with pytest.raises(ModelError, match="is a file, not a model folder"):
+    with pytest.raises(ModelError, match="is a file, but neither a model folder nor a GGUF file"):
         resolve_model(str(tmp_path / "model.safetensors"))
     (tmp_path / "model.gguf").write_text("")
-    with pytest.raises(UnsupportedModel, match="is a GGUF file, which is not supported"):
+    with pytest.raises(ModelError, match=r"model\.gguf is not a GGUF file"):
         resolve_model(str(tmp_path / "model.gguf"))
 
 
@@ -108,37 +81,6 @@ def test_of_a_model_that_is_not_loaded_only_the_config_is_downloaded(
     (cached / "config.json").unlink()
     assert resolve_model("owner/name", config_only=True) == fetched
     assert [call["allow_patterns"] for call in hub.calls] == [["config.json"]] * 3
-
-
-@pytest.mark.parametrize("lacks", ["config.json", "model.safetensors", "shard"])
-def test_a_cached_snapshot_that_lacks_a_file_is_completed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lacks: str
-) -> None:
-    cached = whole(tmp_path / "cached")
-    if lacks == "shard":
-        (cached / "model.safetensors").rename(cached / "model-1.safetensors")
-        places = '{"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}'
-        (cached / "model.safetensors.index.json").write_text(places)
-    else:
-        (cached / lacks).unlink()
-    hub = play(monkeypatch, cached, whole(tmp_path / "fetched"))
-    assert resolve_model("owner/name") == tmp_path / "fetched"
-    assert [call["local"] for call in hub.calls] == [True, False]
-
-
-def test_only_data_is_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hub = play(monkeypatch, NOT_CACHED, whole(tmp_path / "fetched"))
-    resolve_model("name")
-    wanted = hub.calls[-1]
-    files = [
-        "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
-        "model.safetensors", "model-00001-of-00002.safetensors", "model.safetensors.index.json",
-        "pytorch_model.bin", "modeling_x.py", "model.gguf", "consolidated.safetensors", "onnx/config.json", "a.pt",
-    ]  # fmt: skip
-    kept = huggingface_hub.utils.filter_repo_objects(
-        files, allow_patterns=wanted["allow_patterns"], ignore_patterns=wanted["ignore_patterns"]
-    )
-    assert list(kept) == files[:8]
 
 
 @pytest.mark.parametrize(
@@ -190,3 +132,109 @@ def test_a_real_cache_layout_is_found_offline(tmp_path: Path) -> None:
     environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
     assert done.stdout.strip() == str(whole_snapshot)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedRepository:
+    """Return a repository of GGUF files: two types, a split one in a folder, a vision part."""
+    files = tmp_path / "files"
+    files.mkdir()
+    write_gguf(files / "Tiny-Q4_K_M.gguf", "llama", lambda _: "Q4_K")
+    write_gguf(files / "Tiny-Q8_0.gguf", "qwen2", lambda _: "Q8_0")
+    (files / "BF16").mkdir()
+    write_gguf(files / "BF16" / "Tiny-BF16.gguf", "qwen3", lambda _: "BF16", num_files=2)
+    (files / "mmproj-F16.gguf").write_bytes(b"GGUF")
+    (files / "README.md").write_text("")
+    (files / "params.json").write_text("{}")
+    played = PlayedRepository(files, tmp_path / "snapshot")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", played.snapshot_download)
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", played.list_repo_files)
+    return played
+
+
+def model_type(folder: Path) -> str:
+    return str(json.loads((folder / "config.json").read_text())["model_type"])
+
+
+@pytest.mark.parametrize(
+    ("name", "hf_file", "kind", "downloads"),
+    [
+        ("user/tiny", None, "llama", ["params.json", "Tiny-Q4_K_M.gguf"]),
+        ("user/tiny:Q8_0", None, "qwen2", ["Tiny-Q8_0.gguf"]),
+        ("hf.co/user/tiny:q8_0", None, "qwen2", ["Tiny-Q8_0.gguf"]),
+        ("user/tiny:bf16", None, "qwen3", [f"BF16/Tiny-BF16-0000{number}-of-00002.gguf" for number in (1, 2)]),
+        ("user/tiny", "Tiny-Q8_0.gguf", "qwen2", ["Tiny-Q8_0.gguf"]),
+    ],
+)  # fmt: skip
+def test_of_a_repository_of_gguf_files_one_is_downloaded_and_only_once(
+    repository: PlayedRepository, name: str, hf_file: str | None, kind: str, downloads: list[str]
+) -> None:
+    folder = resolve_model(name, hf_file=hf_file)
+    assert model_type(folder) == kind and repository.downloads == downloads
+    repository.is_online = False
+    assert resolve_model(name, hf_file=hf_file) == folder and repository.downloads == downloads
+
+
+def test_what_is_in_the_cache_is_not_the_default_because_of_that(repository: PlayedRepository) -> None:
+    resolve_model("user/tiny:Q8_0")
+    assert model_type(resolve_model("user/tiny")) == "llama"
+    repository.is_online = False
+    assert model_type(resolve_model("user/tiny:Q8_0")) == "qwen2"
+
+
+def test_without_the_hub_the_file_in_the_cache_is_the_model(repository: PlayedRepository) -> None:
+    resolve_model("user/tiny:Q8_0")
+    repository.is_online = False
+    assert model_type(resolve_model("user/tiny")) == "qwen2"
+
+
+@pytest.mark.parametrize(
+    ("name", "hf_file", "message"),
+    [
+        (
+            "user/tiny:Q6_K",
+            None,
+            "user/tiny has no GGUF file of type Q6_K; it has BF16/Tiny-BF16-00001-of-00002.gguf, ",
+        ),
+        ("user/tiny", "other.gguf", "user/tiny has no file other.gguf"),
+    ],
+)
+def test_a_file_that_the_repository_does_not_have_is_named(
+    repository: PlayedRepository, name: str, hf_file: str | None, message: str
+) -> None:
+    with pytest.raises(ModelError, match=re.escape(message)):
+        resolve_model(name, hf_file=hf_file)
+    assert not [each for each in repository.downloads if each.endswith(".gguf")]
+
+
+def test_a_folder_with_gguf_files_is_the_default_one_or_that_of_a_type(repository: PlayedRepository) -> None:
+    folder = repository.files
+    assert model_type(resolve_model(str(folder))) == "llama"
+    assert model_type(resolve_model(f"{folder}:Q8_0")) == "qwen2"
+    assert model_type(resolve_model(str(folder), hf_file="Tiny-Q8_0.gguf")) == "qwen2"
+    with pytest.raises(ModelError, match="has no GGUF file of type Q6_K"):
+        resolve_model(f"{folder}:Q6_K")
+    with pytest.raises(ModelError, match="there is no file other in"):
+        resolve_model(str(folder), hf_file="other")
+    with pytest.raises(ModelError, match="is a file, which has no revision 'main'"):
+        resolve_model(str(folder / "Tiny-Q8_0.gguf"), "main")
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_text("")
+    assert resolve_model(str(folder)) == folder, "safetensors come first"
+
+
+def test_a_tokenizer_is_a_folder_a_file_or_a_hub_id(
+    repository: PlayedRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (resolve_tokenizer(str(smollm2_file())) / "tokenizer.json").is_file()
+    with pytest.raises(ModelError, match=r"Tiny-Q8_0\.gguf: .*no tokenizer"):
+        resolve_tokenizer(str(repository.files / "Tiny-Q8_0.gguf"))
+    with pytest.raises(ModelError, match=r"there is no tokenizer\.json in"):
+        resolve_tokenizer(str(repository.files))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "tokenizer.json").write_text("{}")
+    assert resolve_tokenizer(str(tmp_path / "own")) == tmp_path / "own"
+    play(monkeypatch, NOT_CACHED, tmp_path / "own")
+    assert resolve_tokenizer("user/own") == tmp_path / "own"
+    with pytest.raises(ModelError, match=r"there is no tokenizer '\./none', and it is not a hub id"):
+        resolve_tokenizer("./none")

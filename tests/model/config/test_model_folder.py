@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.core.errors import ModelError, UnsupportedModel
-from chairlift.model.config.model_folder import ORIGINAL, require_model, weight_files
+from chairlift.model.config.model_folder import require_model, weight_files
 
 
 def write(folder: Path, **files: object) -> Path:
@@ -24,8 +24,6 @@ def test_a_folder_with_a_config_is_a_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "name", "message", "remedy"),
     [
-        ({"m__gguf": b"GGUF"}, "m", "m holds GGUF files, which are not supported", ORIGINAL),
-        ({"README__md": b""}, "owner/Model-GGUF", "owner/Model-GGUF holds GGUF files, which are", ORIGINAL),
         ({"adapter_config__json": {"base_model_name_or_path": "a/b"}}, "m", "m is a LoRA adapter for a/b, not a model",
          "merge it into a/b with peft's merge_and_unload()"),
         ({"adapter_config__json": {}}, "m", "m is a LoRA adapter for its base model", "merge it into its base model"),
@@ -42,12 +40,9 @@ def test_a_folder_of_another_kind_is_named_with_a_remedy(
     assert error.message.endswith(f"; {error.details['remedy']}")
 
 
-def test_a_file_is_a_gguf_file_by_its_first_bytes_or_its_name(tmp_path: Path) -> None:
-    write(tmp_path, a__gguf=b"", b__bin=b"GGUF\x03", c__bin=b"PK")
-    for name in ("a.gguf", "b.bin"):
-        with pytest.raises(UnsupportedModel, match="is a GGUF file, which is not supported"):
-            require_model(tmp_path / name, name)
-    with pytest.raises(ModelError, match=r"c\.bin is a file, not a model folder"):
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    write(tmp_path, c__bin=b"PK")
+    with pytest.raises(ModelError, match=r"c\.bin is a file, but neither a model folder nor a GGUF file"):
         require_model(tmp_path / "c.bin", "c.bin")
 
 
@@ -62,7 +57,6 @@ def test_an_empty_folder_has_no_config(tmp_path: Path) -> None:
     [
         ({"pytorch_model__bin": b""}, "pytorch_model.bin is a pickle; only safetensors are supported"),
         ({"consolidated__pth": b""}, "consolidated.pth is a pickle"),
-        ({"m-q4__gguf": b"GGUF"}, "m-q4.gguf is a GGUF file"),
         ({"model__safetensors": b"", "quant_config__json": {}}, "quantized with AWQ (quant_config.json)"),
         ({"model__safetensors": b"", "quantize_config__json": {}}, "quantized with GPTQ (quantize_config.json)"),
     ],

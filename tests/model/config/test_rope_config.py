@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from transformers import LlamaConfig
 
-from chairlift.core.errors import ModelError
+from chairlift.core.errors import ModelError, UnsupportedArchitecture
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.rope_config import RopeConfig, read_ropes
 
@@ -46,6 +46,39 @@ def test_an_original_length_beside_the_rope_object_wins() -> None:
 def test_yarn_without_a_factor_takes_the_ratio_of_lengths() -> None:
     yarn = {"rope_type": "yarn", "factor": None, "original_max_position_embeddings": 512}
     assert read(rope_parameters=yarn).factor == 4.0
+
+
+UNIFORM: dict[str, Any] = {
+    "rope_type": "longrope", "short_factor": [1.0, 2], "long_factor": [1, 2.0], "attention_factor": 1.0, "factor": 1.0,
+    "original_max_position_embeddings": 512,
+}  # fmt: skip
+
+
+def test_longrope_of_equal_factors_is_one_rotation_for_every_length() -> None:
+    expected = RopeConfig(type="longrope", theta=1e4, divisors=(1.0, 2.0), attention_factor=1.0)
+    assert read(rope_scaling=UNIFORM) == expected
+    assert read(rope_scaling={**UNIFORM, "rope_type": "su"}) == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"long_factor": [1.0, 3.0]}, {"long_factor": None}, {"short_factor": []}, {"attention_factor": None},
+     {"short_factor": "ab", "long_factor": "ab"}, {"short_factor": [], "long_factor": []}],
+)  # fmt: skip
+def test_another_longrope_is_left_to_transformers(changes: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedArchitecture, match="rope_type 'longrope' is not supported"):
+        read(rope_scaling={**UNIFORM, **changes})
+
+
+@pytest.mark.parametrize("factor", ["1", None, 0.0, -1.0, True, float("inf")])
+def test_a_factor_of_longrope_is_a_number_above_0(factor: Any) -> None:
+    with pytest.raises(ModelError, match=r"config\.json: short_factor "):
+        read(rope_scaling={**UNIFORM, "short_factor": [1.0, factor], "long_factor": [1.0, factor]})
+
+
+def test_longrope_of_a_part_of_the_dimensions_is_left_to_transformers() -> None:
+    with pytest.raises(UnsupportedArchitecture, match="partial_rotary_factor is not supported"):
+        read(rope_scaling={**UNIFORM, "partial_rotary_factor": 0.5})
 
 
 def test_scaling_of_gemma_is_for_full_layers() -> None:

@@ -44,6 +44,20 @@ def test_frequencies_equal_transformers_to_the_last_bit(rope: dict[str, Any], he
     assert scaling == theirs.attention_scaling
 
 
+@pytest.mark.parametrize("head_dim", [8, 64, 96, 128])
+def test_divisors_of_frequencies_equal_transformers_longrope_to_the_last_bit(head_dim: int) -> None:
+    divisors = (1 + 7 * torch.rand(head_dim // 2, generator=torch.Generator().manual_seed(0))).tolist()
+    rope = {
+        "rope_type": "longrope", "rope_theta": 500000.0, "short_factor": divisors, "long_factor": divisors,
+        "factor": 1.0, "attention_factor": 1.25, "original_max_position_embeddings": 512,
+    }  # fmt: skip
+    config = tiny_config("llama", rope_parameters=rope, head_dim=head_dim, architectures=["LlamaForCausalLM"])
+    theirs = LlamaRotaryEmbedding(config)
+    inv_freq, scaling = inverse_frequencies(parse_decoder_config(json.loads(config.to_json_string())).rope, head_dim)
+    assert torch.equal(inv_freq, theirs.inv_freq)
+    assert scaling == theirs.attention_scaling == 1.25
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("rope", [ROPES[0], ROPES[5], ROPES[7]], ids=["default", "llama3", "yarn"])
 def test_cosines_and_sines_equal_transformers_to_the_last_bit(rope: dict[str, Any], dtype: torch.dtype) -> None:

@@ -38,7 +38,7 @@ CONFIG = Setting(
 )
 MODEL = Setting(
     name="model", metavar="MODEL", is_positional=True, default_text="the embedded demo model",
-    help="Hugging Face model folder or hub id",
+    help="Hugging Face model folder, GGUF file, or hub id such as owner/name or owner/name:Q4_K_M",
 )  # fmt: skip
 
 Sections = Mapping[str, tuple[Setting, ...]]
@@ -52,6 +52,10 @@ ENGINE_SECTIONS: Sections = {
                 help="torch device: auto (cuda if there is one, else cpu), cpu, cuda, cuda:1 or another one"),
         Setting(name="revision", needs_model=True, metavar="REVISION", default_text="the hub's main branch",
                 help="branch, tag or commit of a hub id"),
+        Setting(name="hf_file", needs_model=True, metavar="FILE.gguf", default_text="by the name's type, as :Q8_0",
+                help="GGUF file of a hub id that has several"),
+        Setting(name="tokenizer", needs_model=True, metavar="MODEL", default_text="the model's own",
+                help="folder, GGUF file or hub id whose tokenizer is used instead of the model's own"),
         Setting(name="chat_template", needs_model=True, metavar="FILE", default_text="the model's own",
                 help="Jinja file that replaces the model's chat template"),
         Setting(name="default_chat_template_kwargs", needs_model=True, parse=json_object, metavar="JSON",

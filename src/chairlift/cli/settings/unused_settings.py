@@ -10,8 +10,8 @@ from chairlift.cli.settings.setting_declaration import PREFIX
 
 log = logging.getLogger(__name__)
 
-READ_ELSEWHERE = ("CHAIRLIFT_CPU_KERNELS", "CHAIRLIFT_CPU_LIBRARY", "CHAIRLIFT_BUILD_KERNELS")
-"""Variables that are no settings: kernels/cpu and the build read them."""
+READ_ELSEWHERE = ("CHAIRLIFT_CPU_KERNELS", "CHAIRLIFT_CPU_LIBRARY", "CHAIRLIFT_BUILD_KERNELS", "CHAIRLIFT_CACHE")
+"""Variables that are no settings: kernels/cpu, the build and config/gguf_folder.py read them."""
 
 SIMILARITY_CUTOFF = 0.75
 """Least similarity (0 to 1) of an unknown variable to a known one for a warning; Kubernetes sets some below it."""

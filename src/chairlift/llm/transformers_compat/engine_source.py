@@ -64,7 +64,7 @@ def engine_source(
 def _of_folder(
     model: str | Path, generation_config: Any, continuous_batching_config: Any, knobs: Mapping[str, Any]
 ) -> EngineSource:
-    folder = model_folder(model, knobs.get("revision"))
+    folder = model_folder(model, knobs.get("revision"), hf_file=knobs.get("hf_file"))
     own, origin = generation_config, ""
     if generation_config is None:
         own, origin = _generation_config_of(folder), "generation_config.json of the model folder"

@@ -196,6 +196,7 @@ ENGINE_OPTIONS = (
     "dtype", "device", "max_running_requests", "max_prefill_tokens", "max_chunk_tokens", "long_prefill_threshold",
     "max_model_len", "scheduling_policy", "batching_policy", "priority_ageing", "target_itl_ms",
     "enable_prefix_caching", "overlap", "model_impl", "kv_cache_dtype", "attention_backend", "kernels",
-    "quantization", "cpu_threads", "packed_weights_dir", "revision", "deterministic", "tensor_parallel_size",
+    "quantization", "cpu_threads", "packed_weights_dir", "revision", "hf_file", "deterministic",
+    "tensor_parallel_size",
 )  # fmt: skip
 """Options of Chairlift's engine that a manager takes, too."""

@@ -58,7 +58,6 @@ VLLM_OPTIONS: Mapping[str, ForeignOption] = {
     "data_parallel_size": refused(_ONE_COPY, 1),
     "enable_expert_parallel": refused(_ONE_COPY, False),
     "cpu_offload_gb": refused("weights are not offloaded; use quantization='int8' or a smaller model", 0),
-    "tokenizer": refused(reasons.TOKENIZER_FILE),
     "tokenizer_revision": refused(reasons.TOKENIZER_FILE),
     "tokenizer_mode": refused(reasons.TOKENIZER_FILE, "auto", "hf", "fast"),
     "skip_tokenizer_init": refused("use SamplingParams(detokenize=False)", False),
@@ -134,6 +133,8 @@ def resolve_options(model: str | Path | None, options: Mapping[str, Any]) -> Opt
             continue
         if value is None and (name in VLLM_OPTIONS or name in _DEFAULT_IF_NONE):
             continue
+        if name == "tokenizer" and value == model:  # the model's own, at its own revision
+            continue
         if setting in given:
             raise ConfigError(f"{name} and {given[setting]} are the same option; pass one of them", option=name)
         given[setting] = name
@@ -145,7 +146,7 @@ def _check_harmless(
     name: str, value: Any, known: ForeignOption, model: str | Path | None, options: Mapping[str, Any]
 ) -> None:  # fmt: skip
     """Raise ConfigError for a value that would change something; log one that has no effect."""
-    same = {"tokenizer": model, "tokenizer_revision": options.get("revision"), "code_revision": options.get("revision")}
+    same = {"tokenizer_revision": options.get("revision"), "code_revision": options.get("revision")}
     if known.effect is OptionEffect.NONE:
         log.info("%s has no effect: %s", name, known.reason)
     elif value is not None and value not in known.neutral and (same.get(name) is None or value != same[name]):

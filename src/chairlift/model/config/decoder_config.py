@@ -147,6 +147,9 @@ def _llama_like(architecture: str, fields: ConfigReader) -> DecoderConfig:
     windows = _layer_windows(architecture, fields, layers)
     max_positions = fields.size("max_position_embeddings")
     full, sliding = read_ropes(fields, max_positions, by_layer_type=architecture.startswith("Gemma3"))
+    for rope in (full, sliding):
+        if rope.divisors and len(rope.divisors) != head_dim // 2:
+            raise ModelError(f"config.json: RoPE has {len(rope.divisors)} factors for {head_dim // 2} frequencies")
     return DecoderConfig(
         architecture=architecture,
         vocab_size=fields.size("vocab_size"),

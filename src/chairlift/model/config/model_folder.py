@@ -13,7 +13,6 @@ SHARDS = "model-*-of-*.safetensors"
 HEADER_LENGTH_BYTES = 8
 """Bytes at the beginning of a safetensors file, which hold the length of its header as a little-endian integer."""
 
-GGUF_MAGIC = b"GGUF"
 QUANTIZATION_FILES = {"quant_config.json": "AWQ", "quantize_config.json": "GPTQ"}
 """File that a quantized checkpoint without a quantization_config has -> its method."""
 
@@ -27,13 +26,11 @@ def require_model(path: Path, name: str) -> Path:
         path: a folder, or a file that a user named as a model.
         name: the folder or the hub id, as the user wrote it.
 
-    Raises UnsupportedModel for a GGUF file or folder, a LoRA adapter and Meta's or Mistral's own format; ModelError for
-    another file and for another folder without config.json.
+    Raises UnsupportedModel for a LoRA adapter and Meta's or Mistral's own format; ModelError for a file and for another
+    folder without config.json.
     """
     if path.is_file():
-        if _is_gguf(path):
-            raise unsupported_model(f"{name} is a GGUF file, which is not supported", ORIGINAL)
-        raise ModelError(f"{name} is a file, not a model folder", model=name)
+        raise ModelError(f"{name} is a file, but neither a model folder nor a GGUF file", model=name)
     if (path / "config.json").is_file():
         return path
     if (path / "adapter_config.json").is_file():
@@ -43,8 +40,6 @@ def require_model(path: Path, name: str) -> Path:
             f"{name} is a LoRA adapter for {target}, not a model, and adapters are not supported",
             f"merge it into {target} with peft's merge_and_unload(), and name the merged folder",
         )
-    if any(path.glob("*.gguf")) or _is_gguf_repo(path, name):
-        raise unsupported_model(f"{name} holds GGUF files, which are not supported", ORIGINAL)
     if (path / "params.json").is_file():
         raise unsupported_model(
             f"{name} has params.json instead of config.json, a format that is not supported",
@@ -131,7 +126,6 @@ def _no_weights(folder: Path) -> ModelError:
     """Return the error for a folder without safetensors files."""
     missing = f"there is neither {SINGLE_FILE} nor {INDEX_FILE} in {folder}"
     for pattern, kind, remedy in (
-        ("*.gguf", "a GGUF file", ORIGINAL),
         ("*.bin", "a pickle", "load the folder with transformers and save it again with save_pretrained()"),
         ("*.pth", "a pickle", "use the model's files in the format of transformers"),
     ):
@@ -139,16 +133,3 @@ def _no_weights(folder: Path) -> ModelError:
         if others:
             return unsupported_model(f"{missing}, and {others[0]} is {kind}; only safetensors are supported", remedy)
     return ModelError(missing, file=str(folder / SINGLE_FILE))
-
-
-def _is_gguf(file: Path) -> bool:
-    try:
-        with file.open("rb") as opened:
-            return opened.read(len(GGUF_MAGIC)) == GGUF_MAGIC or file.suffix == ".gguf"
-    except OSError:
-        return file.suffix == ".gguf"
-
-
-def _is_gguf_repo(folder: Path, name: str) -> bool:
-    """Return whether a downloaded snapshot is of a repository whose GGUF files were not downloaded."""
-    return name.lower().endswith("gguf") and not any(folder.glob("*.safetensors"))

@@ -11,6 +11,9 @@ ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn")
 TRANSFORMERS_ROPE_TYPES = ("longrope", "su", "proportional")
 """Types that only transformers' modules compute."""
 
+LONG_ROPE_TYPES = ("longrope", "su")
+"""Names of a rotation with factors for each frequency; only one whose long and short factors are equal is supported."""
+
 KINDS = ("full_attention", "sliding_attention")
 
 
@@ -19,13 +22,14 @@ class RopeConfig:
     """The parameters of one rotation, named as in transformers.
 
     Attributes:
-        type: one of ROPE_TYPES.
+        type: one of ROPE_TYPES, or "longrope".
         theta: base of the wavelengths.
         factor: ratio of the longest sequence to the original length.
         original_length: tokens of a sequence in pretraining (llama3, yarn); for dynamic the length without scaling.
         low_freq_factor: llama3.
         high_freq_factor: llama3.
-        attention_factor: yarn, on cosine and sine; None is computed from `factor` and the two mscales.
+        divisors: longrope, one for each frequency, for sequences of every length.
+        attention_factor: yarn and longrope, on cosine and sine; None is computed from `factor` and the two mscales.
         beta_fast: yarn, rotations at which interpolation begins.
         beta_slow: yarn, rotations at which it is complete.
         mscale: yarn.
@@ -39,6 +43,7 @@ class RopeConfig:
     original_length: int = 0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
+    divisors: tuple[float, ...] = ()
     attention_factor: float | None = None
     beta_fast: float = 32.0
     beta_slow: float = 1.0
@@ -89,14 +94,18 @@ def _rope(content: Mapping[str, Any], fields: ConfigReader, max_positions: int) 
     """Build one rotation as `standardize_rope_params` of transformers 5.23 modeling_rope_utils and its callers do."""
     read = ConfigReader(content, {"type": "default"})
     name = "rope_type" if "rope_type" in read else "type"
-    if read.get(name) in TRANSFORMERS_ROPE_TYPES:
+    divisors = _divisors(read) if read.get(name) in LONG_ROPE_TYPES else ()
+    if read.get(name) in TRANSFORMERS_ROPE_TYPES and not divisors:
         raise lacking_feature(f"{name} {read.get(name)!r} is not supported; supported are {', '.join(ROPE_TYPES)}")
-    kind = read.choice(name, ROPE_TYPES)
+    kind = "longrope" if divisors else read.choice(name, ROPE_TYPES)
     if (read.number_or_none("partial_rotary_factor") or fields.number_or_none("partial_rotary_factor") or 1.0) != 1.0:
         raise lacking_feature("partial_rotary_factor is not supported")
     theta = read.number("rope_theta")
     if kind == "default":
         return RopeConfig(theta=theta)
+    if kind == "longrope":
+        factor = read.number("attention_factor")
+        return RopeConfig(type=kind, theta=theta, divisors=divisors, attention_factor=factor)
     if kind in ("linear", "dynamic"):
         return RopeConfig(type=kind, theta=theta, factor=read.number("factor"), original_length=max_positions)
     # A length outside the rope object is the checkpoint's pretraining length and takes precedence (Phi 3's layout).
@@ -115,3 +124,11 @@ def _rope(content: Mapping[str, Any], fields: ConfigReader, max_positions: int) 
         mscale=read.number_or_none("mscale"), mscale_all_dim=read.number_or_none("mscale_all_dim"),
         truncate=read.flag_or("truncate", True),
     )  # fmt: skip
+
+
+def _divisors(read: ConfigReader) -> tuple[float, ...]:
+    """Return the factors of a longrope whose rotation no length changes; empty for another one."""
+    factors = read.get("short_factor")
+    if not isinstance(factors, list) or factors != read.get("long_factor") or "attention_factor" not in read:
+        return ()
+    return tuple(ConfigReader({"short_factor": factor}, {}).number("short_factor") for factor in factors)

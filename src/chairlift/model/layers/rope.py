@@ -51,6 +51,9 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> tuple[Tensor, float]
     exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).to(torch.float32) / head_dim
     if rope.type == "yarn":
         return _yarn(rope, head_dim, exponents), _yarn_attention_factor(rope)
+    if rope.type == "longrope":
+        divisors = torch.tensor(rope.divisors, dtype=torch.float32)
+        return 1.0 / (divisors * rope.theta**exponents), rope.attention_factor or 1.0
     inv_freq = 1.0 / (rope.theta**exponents)
     if rope.type == "linear":
         inv_freq /= rope.factor

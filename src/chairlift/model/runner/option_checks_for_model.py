@@ -6,10 +6,10 @@ from pathlib import Path
 from chairlift.model.batch.kv_cache_shape import check_max_bytes, check_num_blocks, kv_cache_shape
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.layer_groups import LayerGroups
-from chairlift.model.config.model_folder import check_weight_file, weight_files
 from chairlift.model.config.runner_config import RunnerConfig, compute_dtype
 from chairlift.model.config.runner_option_checks import check_options, refuse_float8
 from chairlift.model.config.select_model_config import read_config
+from chairlift.model.config.weight_checks import check_weights
 from chairlift.model.device.dtypes import resolve_dtype
 from chairlift.model.weights.shard import Shard, check_shards
 
@@ -31,8 +31,7 @@ def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length
         return
     config = read_config(folder, options.model_impl)
     check_shards(config, options.tensor_parallel_size)
-    for file in weight_files(folder):
-        check_weight_file(file)
+    check_weights(folder)
     max_model_len = config.context_length(options.max_model_len)
     if not isinstance(config, DecoderConfig):
         refuse_float8(options, config.architecture)

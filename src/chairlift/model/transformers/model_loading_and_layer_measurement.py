@@ -25,10 +25,10 @@ from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.registry import make_backend
 from chairlift.model.backends.batch_invariance_report import refuse_deterministic
 from chairlift.model.backends.loaded_model import LoadedModel
-from chairlift.model.config.model_folder import weight_files
 from chairlift.model.config.runner_config import RunnerConfig, cache_name
 from chairlift.model.config.runner_option_checks import refuse_float8
 from chairlift.model.config.transformers_config import TransformersConfig, parse_transformers_config
+from chairlift.model.config.weight_checks import check_weights
 from chairlift.model.device.dtypes import dtype_name, torch_dtype
 from chairlift.model.device.triton_package import check_triton
 from chairlift.model.transformers.attention import IMPLEMENTATION, MEASURING, PagedAttention, register, select_attention
@@ -60,7 +60,7 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
     """
     refuse_deterministic(config, shape.architecture)
     refuse_float8(config, shape.architecture)
-    weight_files(folder)
+    check_weights(folder)
     dtype = weights_dtype(folder, shape, config.dtype)
     kernels = choose_kernels(config, dtype, device)
     factors = " long" if uses_long_factors(shape, config) else ""

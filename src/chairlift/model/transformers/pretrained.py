@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from chairlift.core.errors import ModelError
 from chairlift.model.attention.registry import backend_factory
@@ -16,6 +17,7 @@ from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.transformers_config import TransformersConfig, needs_own_code
 from chairlift.model.device.dtypes import resolve_dtype, torch_dtype
 from chairlift.model.weights.checkpoint import Checkpoint
+from chairlift.model.weights.formats.registry import is_safetensors
 
 
 def weights_dtype(folder: Path, shape: TransformersConfig, option: str) -> str:
@@ -40,16 +42,30 @@ def load_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConfi
     progress: Any = logging
     progress.disable_progress_bar()
     own_config = _own_config(folder, shape.architecture)
+    model_class: Any = classes.AutoModelForCausalLM
+    source: Path | None = folder
+    weights: dict[str, Tensor] | None = None
+    if not is_safetensors(folder):
+        model_class, source = model_class._model_mapping[type(own_config)], None
+        weights = _dense_weights(folder, shape, dtype)
     try:
-        model, information = classes.AutoModelForCausalLM.from_pretrained(
-            folder, config=own_config, dtype=dtype, attn_implementation="eager", use_safetensors=True,
-            local_files_only=True, trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True,
+        model, information = model_class.from_pretrained(
+            source, state_dict=weights, use_safetensors=True, config=own_config, dtype=dtype,
+            attn_implementation="eager", local_files_only=True, trust_remote_code=False, output_loading_info=True,
+            ignore_mismatched_sizes=True,
             generation_config=classes.GenerationConfig(),  # the folder's, which may be broken, is not read
         )  # fmt: skip
     except Exception as error:
         raise _cannot_load(folder, error) from error
     _check_tensors(folder, shape.architecture, information)
     return model.eval().requires_grad_(False).to(device)
+
+
+def _dense_weights(folder: Path, shape: TransformersConfig, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Return the numbers of weights in a format that transformers does not read. Raises ModelError."""
+    checkpoint = Checkpoint.open(folder, shape.architecture)
+    checkpoint.resolve_tied_embeddings(tied=True)
+    return {name: checkpoint.read(name, dtype).to(dtype) for name in checkpoint.tensors}
 
 
 def _check_tensors(folder: Path, architecture: str, information: Mapping[str, Iterable[Any]]) -> None:

@@ -118,22 +118,24 @@ class Checkpoint:
         largest = max(self.tensors.values(), key=lambda stored: math.prod(stored.shape), default=None)
         return None if largest is None else largest.dense_dtype
 
-    def read(self, name: str) -> Tensor:
-        """Return a tensor in its own dtype, mapped from its file if it is stored so."""
-        return self.tensors[name].dense()
+    def read(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
+        """Return a tensor in its own dtype, mapped from its file; or, if it must be computed, in `dtype`."""
+        return self.tensors[name].dense(None, dtype)
 
-    def read_part(self, name: str, shard: Shard, shape: tuple[int, ...]) -> Tensor:
-        """Return one rank's part of a tensor, of this shape, without reading the rest of the file."""
+    def read_part(
+        self, name: str, shard: Shard, shape: tuple[int, ...], dtype: torch.dtype | None = None
+    ) -> Tensor:  # fmt: skip
+        """Return one rank's part of a tensor, of this shape, without reading the rest of the file; dtype as in read."""
         part = shard.part(name, self.tensors[name].shape, shape)
         if any(each.start == each.stop for each in part):
             return torch.zeros(shape)
-        return padded(self.tensors[name].dense(part), shape)
+        return padded(self.tensors[name].dense(part, dtype), shape)
 
     def loader(self, dtype: torch.dtype, device: torch.device, shard: Shard | None = None) -> ParameterLoader:
         """Return a ParameterLoader that converts each tensor when it is loaded; with a shard, one rank's parts."""
 
         def read(name: str, shape: tuple[int, ...]) -> Tensor:
-            stored = self.read(name) if shard is None else self.read_part(name, shard, shape)
+            stored = self.read(name, dtype) if shard is None else self.read_part(name, shard, shape, dtype)
             tensor = stored.to(device=device, dtype=dtype)
             assert tuple(tensor.shape) == shape, f"{name}: {tuple(tensor.shape)} against {shape}"
             return tensor

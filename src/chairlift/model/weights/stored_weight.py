@@ -1,11 +1,28 @@
-"""StoredWeight: a parameter as a checkpoint stores it, in any format."""
+"""StoredWeight, WeightFile: a parameter as a checkpoint stores it, and a file of parameters, in any format."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from chairlift.model.weights.shard import Part
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFile:
+    """A file with weights.
+
+    Attributes:
+        path: the file.
+        header: names, types and shapes of its tensors, in the form of the format.
+        spans: first byte of each tensor in the file, and the byte behind its last.
+    """
+
+    path: Path
+    header: bytes
+    spans: tuple[tuple[int, int], ...]
 
 
 class StoredWeight(Protocol):
@@ -36,10 +53,11 @@ class StoredWeight(Protocol):
         """The dtype of dense(), one of DTYPES; None if the numbers cannot be read."""
         ...
 
-    def dense(self, part: Part | None = None) -> Tensor:
-        """Return the numbers in dense_dtype, or a part of them; rounded by nothing but how they are stored.
+    def dense(self, part: Part | None = None, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the numbers, or a part of them, in dense_dtype, in which nothing is rounded.
 
-        May be mapped from the file. Every backend can multiply with them, and they are what tests compare with.
+        Where numbers must be computed, they are in `dtype` if it is given: so little memory is needed for more exact
+        ones. Others may be mapped from the file. Every backend can multiply with them, and tests compare with them.
         Raises OSError, and ModelError for numbers that are damaged.
         """
         ...

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, cast
 
-from chairlift.model.weights.stored_weight import StoredWeight
+from chairlift.model.weights.stored_weight import StoredWeight, WeightFile
 
-FORMATS = ("safetensors",)
+FORMATS = ("gguf", "safetensors")
 """Names of modules in model/weights/formats/; the first one that claims a folder reads it, the last claims all."""
 
 
@@ -25,8 +25,24 @@ class WeightFormat(Protocol):
         """
         ...
 
+    def stored_files(self, folder: Path) -> Iterator[WeightFile]:
+        """Yield the files with weights, always in the same order. Raises as stored_weights does."""
+        ...
+
+
+def is_safetensors(folder: Path) -> bool:
+    """Return whether the weights in a model folder are safetensors without a format of their own."""
+    return _name_of(folder) == FORMATS[-1]
+
 
 def format_of(folder: Path) -> WeightFormat:
     """Return the format of the weights in a model folder."""
-    modules = (importlib.import_module(f"chairlift.model.weights.formats.{name}") for name in FORMATS)
-    return next(each for each in (cast("WeightFormat", module) for module in modules) if each.claims(folder))
+    return _module(_name_of(folder))
+
+
+def _name_of(folder: Path) -> str:
+    return next(name for name in FORMATS if _module(name).claims(folder))
+
+
+def _module(name: str) -> WeightFormat:
+    return cast("WeightFormat", importlib.import_module(f"chairlift.model.weights.formats.{name}"))

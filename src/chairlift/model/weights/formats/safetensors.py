@@ -9,20 +9,22 @@ language_model.lm_head.weight         lm_head.weight
 vision_tower..., multi_modal_projector...   ignored with Gemma 3; other unused tensors: unused_tensors.py
 """
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
-from chairlift.model.config.model_folder import INDEX_FILE, weight_files
+from chairlift.model.config.model_folder import HEADER_LENGTH_BYTES, INDEX_FILE, weight_files
 from chairlift.model.device.dtypes import SAFETENSORS_DTYPES
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import StoredWeight
+from chairlift.model.weights.stored_weight import StoredWeight, WeightFile
 from chairlift.model.weights.unused_tensors import shown_names
 
 WRAPPER_PREFIXES = (
@@ -67,7 +69,7 @@ class SafetensorsWeight:
         """See StoredWeight."""
         return SAFETENSORS_DTYPES.get(self.dtype)
 
-    def dense(self, part: Part | None = None) -> Tensor:
+    def dense(self, part: Part | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """See StoredWeight; reads no more of the file than the part."""
         opened = self.files[self.file]
         tensor: Tensor = opened.get_tensor(self.name) if part is None else opened.get_slice(self.name)[part]
@@ -98,6 +100,17 @@ def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, Store
             name = canonical_name(tensor.name, architecture)
             if name is not None:
                 yield name, tensor
+
+
+def stored_files(folder: Path) -> Iterator[WeightFile]:
+    """See WeightFormat."""
+    for file in sorted(folder.glob("*.safetensors")):
+        with file.open("rb") as opened:
+            header = opened.read(int.from_bytes(opened.read(HEADER_LENGTH_BYTES), "little"))
+        first = HEADER_LENGTH_BYTES + len(header)
+        tensors = (entry for name, entry in json.loads(header).items() if name != "__metadata__")
+        offsets = (entry["data_offsets"] for entry in tensors)
+        yield WeightFile(file, header, tuple((first + start, first + end) for start, end in offsets))
 
 
 def canonical_name(name: str, architecture: str) -> str | None:

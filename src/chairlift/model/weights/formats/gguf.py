@@ -1,0 +1,155 @@
+"""The format GGUF: one file or several, whose tensors may each have another type; config/gguf_file.py reads headers.
+
+Rows of queries and keys are returned in the order of transformers, and norms without the 1 that files of Gemma have
+added. Types with scales are dequantized some rows at a time.
+"""
+
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from chairlift.core.errors import ModelError
+from chairlift.model.config.gguf_architectures import gguf_architecture
+from chairlift.model.config.gguf_file import GGUFFile, GGUFTensor, read_gguf
+from chairlift.model.config.gguf_folder import gguf_file_of
+from chairlift.model.config.gguf_tensor_names import canonical_tensor_names, norm_offset, row_order
+from chairlift.model.config.model_folder import read_json
+from chairlift.model.weights.gguf_blocks import check_scales, dequantize
+from chairlift.model.weights.shard import Part
+from chairlift.model.weights.stored_weight import StoredWeight, WeightFile
+
+FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+"""Types without scales."""
+
+CHUNK_ELEMENTS = 2**22
+"""Numbers that are dequantized at once, in float32: so much memory is needed beside the weights while they load."""
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFWeight:
+    """A StoredWeight (stored_weight.py) whose dtype is the name of ggml's type.
+
+    Attributes:
+        tensor: where it is.
+        order: rows of the file in the order of the parameter; None for the same order.
+        subtracted: a number that the file has added to all numbers.
+        data: the bytes of its file.
+    """
+
+    tensor: GGUFTensor
+    order: Sequence[int] | None
+    subtracted: float
+    data: "MappedFile"
+
+    @property
+    def file(self) -> Path:
+        """See StoredWeight."""
+        return self.tensor.file
+
+    @property
+    def name(self) -> str:
+        """See StoredWeight."""
+        return self.tensor.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """See StoredWeight."""
+        return self.tensor.shape
+
+    @property
+    def dtype(self) -> str:
+        """See StoredWeight."""
+        return self.tensor.type.name
+
+    @property
+    def dense_dtype(self) -> str:
+        """See StoredWeight: float32 for types with scales, whose numbers it has exactly enough."""
+        return str(FLOATS.get(self.dtype, torch.float32)).removeprefix("torch.")
+
+    def dense(self, part: Part | None = None, dtype: torch.dtype | None = None) -> Tensor:
+        """See StoredWeight; raises ModelError for a scale that is infinite or NaN."""
+        rows, columns = self._rows(), slice(None)
+        if part is not None:
+            rows, columns = rows[part[0]], part[1] if len(part) > 1 else columns
+        width = len(range(*columns.indices(self.shape[-1]))) if len(self.shape) > 1 else 1
+        dtype = dtype or FLOATS.get(self.dtype, torch.float32)
+        out = torch.empty(len(rows), width, dtype=dtype)
+        step = max(1, CHUNK_ELEMENTS // max(1, self.shape[-1]))
+        for begin in range(0, len(rows), step):
+            out[begin : begin + step] = self._numbers(rows[begin : begin + step], columns)
+        return out if len(self.shape) > 1 else out.view(-1)
+
+    def _rows(self) -> NDArray[np.int64]:
+        count = self.shape[0]
+        return np.arange(count) if self.order is None else np.asarray(self.order)
+
+    def _numbers(self, rows: NDArray[np.int64], columns: slice) -> Tensor:
+        """Return some rows, float32 or as they are stored; one-dimensional tensors have one number in a row."""
+        tensor, kind = self.tensor, self.tensor.type
+        row_bytes = kind.row_bytes(self.shape[-1] if len(self.shape) > 1 else 1)
+        whole = self.data.array()[tensor.offset : tensor.offset + tensor.num_bytes].reshape(-1, row_bytes)
+        stored = whole[rows]
+        if (known := FLOATS.get(kind.name)) is not None:
+            numbers = torch.from_numpy(stored).view(known)
+        else:
+            check_scales(stored, tensor)
+            numbers = torch.from_numpy(dequantize(stored, kind))
+        numbers = numbers[:, columns]
+        return numbers.float() - self.subtracted if self.subtracted else numbers
+
+
+class MappedFile:
+    """The bytes of a file, mapped when they are first read; the weights in it keep it alive."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._mapped: NDArray[np.uint8] | None = None
+
+    def array(self) -> NDArray[np.uint8]:
+        """Return uint8 [bytes]. Raises ModelError."""
+        if self._mapped is None:
+            try:
+                with self._path.open("rb") as file:
+                    self._mapped = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+            except (OSError, ValueError) as error:
+                raise ModelError(f"cannot read {self._path}: {error}", file=str(self._path)) from error
+        return self._mapped
+
+
+def claims(folder: Path) -> bool:
+    """See WeightFormat: a folder that gguf_folder made."""
+    return gguf_file_of(folder) is not None
+
+
+def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, StoredWeight]]:
+    """See WeightFormat. Raises as read_gguf, and for a tensor that the architecture does not have."""
+    gguf, fields, mapped = _read(folder), read_json(folder / "config.json"), cache(MappedFile)
+    heads, kv_heads = int(fields["num_attention_heads"]), int(fields["num_key_value_heads"])
+    entry = gguf_architecture(gguf.metadata, str(gguf.path))
+    for name, stored in canonical_tensor_names(gguf.tensors, entry, str(gguf.path)).items():
+        tensor = gguf.tensors[stored]
+        order = row_order(name, entry, tensor.shape[0], heads, kv_heads)
+        yield name, GGUFWeight(tensor, order, norm_offset(name, entry), mapped(tensor.file))
+
+
+def stored_files(folder: Path) -> Iterator[WeightFile]:
+    """See WeightFormat; the header has names, types and shapes, and not the tokenizer."""
+    gguf = _read(folder)
+    for path in dict.fromkeys(tensor.file for tensor in gguf.tensors.values()):
+        own = [tensor for tensor in gguf.tensors.values() if tensor.file == path]
+        lines = (f"{tensor.name} {tensor.type.name} {tensor.shape}\n" for tensor in own)
+        spans = tuple((tensor.offset, tensor.offset + tensor.num_bytes) for tensor in own)
+        yield WeightFile(path, "".join(lines).encode(), spans)
+
+
+def _read(folder: Path) -> GGUFFile:
+    file = gguf_file_of(folder)
+    assert file is not None, f"{folder} is not of a GGUF file"
+    return read_gguf(file)

@@ -1,0 +1,97 @@
+"""The format GGUF: numbers of whole tensors, of parts and of chunks, orders of rows, damaged scales, fingerprints."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from chairlift.core.errors import ModelError, UnsupportedModel
+from chairlift.model.config.gguf_folder import gguf_folder
+from chairlift.model.weights.checkpoint import Checkpoint
+from chairlift.model.weights.checkpoint_fingerprint import fingerprint
+from chairlift.model.weights.formats import gguf
+from chairlift.model.weights.formats.registry import format_of, is_safetensors
+from support_gguf_models import write_gguf
+
+QUERY, DOWN, NORM = (
+    f"model.layers.1.{name}.weight" for name in ("self_attn.q_proj", "mlp.down_proj", "input_layernorm")
+)  # fmt: skip
+MIX = {"token_embd": "Q6_K", "attn_q": "Q4_K", "attn_k": "Q5_1", "ffn_down": "BF16", "ffn_up": "F16"}
+
+
+def mixed(name: str) -> str:
+    return MIX.get(name.split(".")[-2], "Q4_0")
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> tuple[Path, Any]:
+    model = write_gguf(tmp_path / "a.gguf", "llama", mixed, tie_word_embeddings=True)
+    return gguf_folder(tmp_path / "a.gguf"), model
+
+
+def test_every_number_is_that_of_the_file(written: tuple[Path, Any]) -> None:
+    folder, model = written
+    assert format_of(folder) is gguf and not is_safetensors(folder)
+    checkpoint = Checkpoint.open(folder, "LlamaForCausalLM")
+    expected = dict(model.named_parameters())
+    assert checkpoint.tensors.keys() == expected.keys()
+    for name, numbers in expected.items():
+        stored = checkpoint.tensors[name]
+        assert torch.equal(checkpoint.read(name).double(), numbers), name
+        assert stored.shape == tuple(numbers.shape) and stored.file.name == "a.gguf"
+    assert (checkpoint.tensors[QUERY].dtype, checkpoint.tensors[QUERY].dense_dtype) == ("Q4_K", "float32")
+    assert (checkpoint.tensors[DOWN].dtype, checkpoint.tensors[DOWN].dense_dtype) == ("BF16", "bfloat16")
+
+
+@pytest.mark.parametrize("elements", [1, 300, 2**22])
+@pytest.mark.parametrize("name", [QUERY, DOWN])
+def test_parts_and_chunks_have_the_same_numbers(
+    written: tuple[Path, Any], name: str, elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gguf, "CHUNK_ELEMENTS", elements)
+    folder, model = written
+    stored, expected = Checkpoint.open(folder, "LlamaForCausalLM").tensors[name], dict(model.named_parameters())[name]
+    part = (slice(60, 133), slice(7, 90))
+    assert torch.equal(stored.dense(part).double(), expected[part])
+    assert torch.equal(stored.dense(None, torch.bfloat16), expected.bfloat16())
+    assert torch.equal(stored.dense((slice(5, 5), slice(0, 256))).double(), expected[5:5])
+
+
+def test_a_vector_has_parts_too_and_norms_of_gemma_lack_the_one_that_files_add(tmp_path: Path) -> None:
+    model = write_gguf(tmp_path / "a.gguf", "gemma3", mixed)
+    stored = Checkpoint.open(gguf_folder(tmp_path / "a.gguf"), "Gemma3ForCausalLM").tensors[NORM]
+    expected = dict(model.named_parameters())[NORM]
+    assert torch.equal(stored.dense().double(), expected)
+    assert torch.equal(stored.dense((slice(3, 9),)).double(), expected[3:9])
+
+
+def test_a_scale_that_is_not_finite_is_named(written: tuple[Path, Any], tmp_path: Path) -> None:
+    stored = Checkpoint.open(written[0], "LlamaForCausalLM").tensors[QUERY]
+    data = bytearray((tmp_path / "a.gguf").read_bytes())
+    data[stored.tensor.offset : stored.tensor.offset + 2] = np.float16(np.inf).tobytes()  # type: ignore[attr-defined]
+    (tmp_path / "a.gguf").write_bytes(data)
+    damaged = Checkpoint.open(gguf_folder(tmp_path / "a.gguf"), "LlamaForCausalLM").tensors[QUERY]
+    with pytest.raises(ModelError, match=r"attn_q\.weight.*infinite or not a number"):
+        damaged.dense()
+
+
+def test_a_tensor_that_the_architecture_does_not_have_is_refused(tmp_path: Path) -> None:
+    model = write_gguf(tmp_path / "a.gguf", "qwen3", mixed)
+    data = (tmp_path / "a.gguf").read_bytes().replace(b"blk.0.attn_k_norm", b"blk.0.attn_x_norm")
+    (tmp_path / "a.gguf").write_bytes(data)
+    with pytest.raises(UnsupportedModel, match="attn_x_norm"):
+        Checkpoint.open(gguf_folder(tmp_path / "a.gguf"), model.config.architectures[0])
+
+
+def test_a_fingerprint_changes_with_the_numbers_and_not_with_the_time(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "a.gguf", "llama", mixed)
+    first = fingerprint(gguf_folder(tmp_path / "a.gguf"), "bfloat16 none")
+    data = bytearray((tmp_path / "a.gguf").read_bytes())
+    (tmp_path / "a.gguf").write_bytes(data)
+    assert fingerprint(gguf_folder(tmp_path / "a.gguf"), "bfloat16 none") == first
+    stored = Checkpoint.open(gguf_folder(tmp_path / "a.gguf"), "LlamaForCausalLM").tensors[DOWN]
+    data[stored.tensor.offset] ^= 1  # type: ignore[attr-defined]
+    (tmp_path / "a.gguf").write_bytes(data)
+    assert fingerprint(gguf_folder(tmp_path / "a.gguf"), "bfloat16 none") != first

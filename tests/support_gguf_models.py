@@ -1,0 +1,125 @@
+"""write_gguf: a tiny model as a GGUF file of any types, and the model of transformers with the numbers of that file.
+
+The numbers are those of the package gguf's dequantizer. Types that it cannot quantize to have random blocks.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+from gguf.quants import dequantize, quantize
+from numpy.typing import NDArray
+
+from chairlift.model.config.gguf_types import GGML_TYPES
+from support_gguf import random_blocks
+from support_gguf_config import ARCHITECTURES, add_metadata, converted_names
+from support_models import VARIANTS, tiny_hf_model
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+    "num_hidden_layers": 2,
+}  # fmt: skip
+"""Sizes that blocks of 256 divide."""
+
+LAYERS: dict[str, dict[str, Any]] = {"gemma3": {
+    "num_hidden_layers": 6, "layer_types": [*["sliding_attention"] * 5, "full_attention"], "query_pre_attn_scalar": 64,
+}}  # fmt: skip
+"""Fields of kinds whose layers a file can only describe in this way."""
+
+BLOCK_SCALES = {"Q4_K": (6e-4, 4.5e-3), "Q5_K": (3e-4, 4.5e-3), "Q6_K": (1e-4,), "IQ4_XS": (1e-4,)}
+"""Types without a quantizer -> float16 scales of their random blocks, for numbers of about 0.15."""
+
+SCALE_PLACES = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_XS": (0,)}
+
+
+def write_gguf(
+    path: Path, kind: str, type_of: Callable[[str], str], *, seed: int = 0, num_files: int = 1, tokens: Any = None,
+    **changes: Any,
+) -> Any:  # fmt: skip
+    """Write a model of a kind (a key of VARIANTS) and return it in float64.
+
+    Args:
+        path: the file; with several files the name before "-00001-of-".
+        kind: the architecture.
+        type_of: name of a matrix in the file -> name of its type. Vectors are F32.
+        seed: of the weights.
+        num_files: number of split files.
+        tokens: called with the writer, adds a tokenizer.
+        changes: fields of the config.
+    """
+    model = tiny_hf_model(kind, seed, torch.float64, **{**SIZES, **LAYERS.get(kind, {}), **changes})
+    config = model.config
+    config.architectures = [VARIANTS[kind][1]]
+    name = ARCHITECTURES[config.architectures[0]]
+    parameters = dict(model.named_parameters())
+    stored = converted_names(list(parameters), name, config.num_hidden_layers)
+    size = -(-(len(stored) + 1) // num_files)
+    writer = gguf.GGUFWriter(path, name, split_max_tensors=size if num_files > 1 else 0)
+    add_metadata(writer, config)
+    if tokens is not None:
+        tokens(writer)
+    rng = np.random.default_rng(seed)
+    with torch.no_grad():
+        for parameter, tensor in stored.items():
+            order = _file_order(parameter, config) if name == "llama" else None
+            offset = 1.0 if name == "gemma3" and parameter.endswith("norm.weight") else 0.0
+            numbers = parameters[parameter].float().numpy()
+            numbers = (numbers if order is None else numbers[order]) + np.float32(offset)
+            wanted = type_of(tensor) if numbers.ndim > 1 else "F32"
+            data, numbers = _encode(numbers, wanted, rng)
+            kind_of = gguf.GGMLQuantizationType[wanted]
+            writer.add_tensor(tensor, data, raw_dtype=None if wanted in ("F32", "F16") else kind_of)
+            back = numbers if order is None else numbers[np.argsort(order)]
+            parameters[parameter].copy_(torch.from_numpy(back.astype(np.float64) - offset))
+    if config.rope_parameters.get("rope_type") == "llama3":
+        writer.add_tensor("rope_freqs.weight", _divisors(model))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return model
+
+
+def _encode(numbers: NDArray[np.float32], wanted: str, rng: Any) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    """Return the bytes of a tensor, or its numbers as they are stored, and the numbers that they mean."""
+    kind = gguf.GGMLQuantizationType[wanted]
+    if wanted == "F32":
+        return numbers.astype(np.float32), numbers.astype(np.float32)
+    if wanted == "F16":
+        half = numbers.astype(np.float16)
+        return half, half.astype(np.float32)
+    if wanted not in BLOCK_SCALES:
+        data = quantize(numbers, kind)
+        return data, dequantize(data, kind)
+    own = next(each for each in GGML_TYPES.values() if each.name == wanted)
+    blocks = random_blocks(own, len(numbers), numbers.shape[1] // own.block_size, int(rng.integers(2**31)))
+    blocks = blocks.reshape(len(numbers), -1, own.block_bytes)
+    for place, scale in zip(SCALE_PLACES[wanted], BLOCK_SCALES[wanted], strict=True):
+        scales = (rng.uniform(0.7, 1.3, blocks.shape[:2]) * scale).astype(np.float16)
+        blocks[..., place : place + 2] = scales[..., None].view(np.uint8)
+    data = blocks.reshape(len(numbers), -1)
+    return data, dequantize(data, kind)
+
+
+def _file_order(parameter: str, config: Any) -> NDArray[np.int64] | None:
+    """Return the rows of a parameter in the order of a `llama` file: of queries and keys the two halves alternate."""
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(parameter.split(".")[-2])
+    if heads is None:
+        return None
+    rows = np.arange(heads * config.head_dim).reshape(heads, 2, config.head_dim // 2)
+    return rows.swapaxes(1, 2).reshape(-1)
+
+
+def _divisors(model: Any) -> NDArray[np.float32]:
+    """Return the divisors of a rotation as of Llama 3, and give the model the frequencies that they round to."""
+    config, rotary = model.config, model.model.rotary_emb
+    base = config.rope_parameters["rope_theta"] ** (torch.arange(0, config.head_dim, 2).float() / config.head_dim)
+    divisors = (1.0 / base) / rotary.inv_freq.float()
+    assert divisors[0] == 1 and divisors[-1] == config.rope_parameters["factor"]
+    rounded = 1.0 / (divisors * base)
+    torch.testing.assert_close(rounded, rotary.inv_freq.float(), rtol=3e-7, atol=0)
+    rotary.inv_freq = rounded.to(rotary.inv_freq.dtype)
+    return np.asarray(divisors.numpy(), np.float32)
