@@ -157,6 +157,7 @@ def _read_weights(report: ModelReport, folder: Path, config: ModelConfig) -> tup
     checkpoint = report.attempt(lambda: Checkpoint.open(folder, config.architecture))
     if checkpoint is None:
         return config, parameter_shapes(config) if isinstance(config, DecoderConfig) else {}
+    report.facts["stored_types"] = checkpoint.stored_types()
     if isinstance(config, DecoderConfig):
         resolved = replace(
             config,

@@ -101,6 +101,7 @@ def test_a_model_that_fits(capsys: pytest.CaptureFixture[str], folder: Path) -> 
     code, report = run_doctor(capsys, str(folder), "--max-running-requests", "3", "--dtype", "float32")
     model = report["model"]
     assert code == 0 and set(model) == set(doctor.MODEL_FACTS) and errors(report) == []
+    assert model["stored_types"] == "F32 100%"
     assert (model["architecture"], model["dtype"], model["device"]) == ("LlamaForCausalLM", "float32", "cpu")
     service = build_service(str(folder), {"max_running_requests": 3, "dtype": "float32"})
     try:

@@ -26,7 +26,8 @@ LOW_MEMORY = 2**30
 T = TypeVar("T")
 
 MODEL_FACTS = (
-    "name", "folder", "architecture", "model_impl", "layers", "dtype", "checkpoint_dtype", "device", "parameters",
+    "name", "folder", "architecture", "model_impl", "layers", "dtype", "checkpoint_dtype", "stored_types", "device",
+    "parameters",
     "weight_bytes", "step_bytes", "kv_bytes_per_token", "block_size", "num_blocks", "kv_bytes", "tokens",
     "requests_by_length", "max_model_len", "model_limit", "has_tokenizer",
     "chat_template",
@@ -325,6 +326,8 @@ def _model_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
             ("dtype", f"{facts['dtype']}{checkpoint}"),
             ("parameters", f"{facts['parameters'] / 1e6:,.1f} million"),
         ]
+        if facts["stored_types"]:
+            rows.append(("stored as", facts["stored_types"]))
     for name, key in (("weights", "weight_bytes"), ("largest step", "step_bytes")):
         if facts[key] is not None:
             rows.append((name, _format_bytes(facts[key])))

@@ -20,7 +20,9 @@ from chairlift.model.config.runner_option_checks import check_options
 from chairlift.model.config.select_model_config import read_config
 from chairlift.model.config.transformers_config import TransformersConfig
 from chairlift.model.device.triton_package import check_triton
+from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.checkpoint_fingerprint import fingerprint
+from chairlift.model.weights.formats.registry import is_safetensors
 
 
 def load(config: RunnerConfig, communicator: Communicator | None = None) -> LoadedModel:
@@ -65,6 +67,9 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
     computed = replace(shape, dtype=model_backend.compute_dtype(weights_dtype))
     name = _name_of(config, shape, computed)
     attention, report, sampling_ops = model_backend.attention(), model_backend.report(), model_backend.sampling_ops()
+    if config.model and not is_safetensors(Path(config.model)):
+        stored = Checkpoint.open(Path(config.model), shape.architecture).stored_types()
+        report = (*report, ("stored weights", stored))
     return LoadedModel(
         model, computed, device, name, attention, model_backend.chunk_tokens, model_backend.cpus, report, sampling_ops,
         model_backend.torch_threads, communicator, weights_dtype,

@@ -9,6 +9,7 @@ page cache, which the kernel can reclaim. After the model is built no file stays
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -117,6 +118,14 @@ class Checkpoint:
         """Return the dtype of the largest tensor, for an architecture of unknown names; None if it is not supported."""
         largest = max(self.tensors.values(), key=lambda stored: math.prod(stored.shape), default=None)
         return None if largest is None else largest.dense_dtype
+
+    def stored_types(self) -> str:
+        """Return the share of the numbers in each type, in the words of the format: "Q4_K 83%, F32 <1%"."""
+        sizes: Counter[str] = Counter()
+        for stored in self.tensors.values():
+            sizes[stored.dtype] += math.prod(stored.shape)
+        shares = ((name, size / max(1, sizes.total())) for name, size in sizes.most_common())
+        return ", ".join(f"{name} {share:.0%}" if share >= 0.005 else f"{name} <1%" for name, share in shares)
 
     def read(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         """Return a tensor in its own dtype, mapped from its file; or, if it must be computed, in `dtype`."""

@@ -41,6 +41,7 @@ def test_every_number_is_that_of_the_file(written: tuple[Path, Any]) -> None:
         stored = checkpoint.tensors[name]
         assert torch.equal(checkpoint.read(name).double(), numbers), name
         assert stored.shape == tuple(numbers.shape) and stored.file.name == "a.gguf"
+    assert checkpoint.stored_types() == "Q4_0 38%, Q4_K 15%, F16 15%, BF16 15%, Q6_K 9%, Q5_1 8%, F32 <1%"
     assert (checkpoint.tensors[QUERY].dtype, checkpoint.tensors[QUERY].dense_dtype) == ("Q4_K", "float32")
     assert (checkpoint.tensors[DOWN].dtype, checkpoint.tensors[DOWN].dense_dtype) == ("BF16", "bfloat16")
 
