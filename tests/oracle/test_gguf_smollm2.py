@@ -46,6 +46,11 @@ def test_perplexity_in_float32_is_that_of_transformers(expected: Tensor) -> None
     assert perplexity(expected) == pytest.approx(REFERENCE["perplexity"], abs=1e-3)
 
 
+def test_the_startup_report_names_the_file_and_its_types(llm: LLM) -> None:
+    assert llm.startup_report["model"] == f"{smollm2_file()} (LlamaForCausalLM)"
+    assert llm.startup_report["stored weights"] == "Q4_1 79%, Q8_0 21%, F32 <1%"
+
+
 def test_greedy_tokens_in_float32_are_those_of_transformers(llm: LLM) -> None:
     params = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
     made = llm.generate([chat["prompt_ids"] for chat in REFERENCE["chats"]], params, use_tqdm=False)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.batch.kv_cache_shape import KVCacheShape, check_num_blocks
 from chairlift.model.config.attention_backend_names import resolve_backend_name
 from chairlift.model.config.device_option import check_kv_cache_device, use_device
+from chairlift.model.config.gguf_folder import gguf_file_of
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.runner_option_checks import check_options
 from chairlift.model.device.huge_page_tensors import keep_freed_memory
@@ -137,7 +139,7 @@ class TorchRunner:
             is_asynchronous=self._engine.is_asynchronous,
             facts=model_facts(loaded.weights_config, config.quantization),
             startup_report=(
-                ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
+                ("model", f"{_shown_model(config.model)} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),
                 ("dtype", str(loaded.config.dtype)),
                 ("attention", "native" if loaded.attention else resolve_backend_name(*kind)),
@@ -350,3 +352,8 @@ def build(payload: bytes) -> Runner:
 def _attention_kind(config: RunnerConfig, loaded: LoadedModel) -> tuple[str, str, str]:
     """Return what decides the attention backend: the option, the device and the dtype."""
     return config.attention_backend, str(loaded.device), str(loaded.config.dtype)
+
+
+def _shown_model(folder: str) -> str:
+    """Return what a user named: the model folder, or the GGUF file that it was made of."""
+    return str(gguf_file_of(Path(folder)) or folder) if folder else "tiny random model"
