@@ -32,7 +32,7 @@ def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSiz
     """
     from chairlift.model.config.decoder_config import DecoderConfig
     from chairlift.model.config.model_folder import read_json
-    from chairlift.model.config.quantized_checkpoint import QUANTIZATION_FIELDS, check_not_quantized
+    from chairlift.model.config.quantized_checkpoint import QUANTIZATION_FIELDS, check_quantization
     from chairlift.model.config.select_model_config import parse_config
 
     folder = model_folder(model, revision, config_only=True)
@@ -45,7 +45,7 @@ def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSiz
     except ModelError as error:
         problems.append(error.message)
     try:
-        check_not_quantized(content)
+        check_quantization(content)
     except ModelError as error:
         problems.append(error.message)
     return ModelSizes(content=content, config=config, problems=tuple(problems))

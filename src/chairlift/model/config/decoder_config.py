@@ -19,7 +19,7 @@ from chairlift.core.errors import ModelError
 from chairlift.model.config.config_reader import NO_TOKEN, ConfigReader
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.model_folder import read_json
-from chairlift.model.config.quantized_checkpoint import check_not_quantized
+from chairlift.model.config.quantized_checkpoint import check_quantization
 from chairlift.model.config.rope_config import RopeConfig, lacking_feature, read_ropes
 from chairlift.model.config.unsupported_architecture import architecture_names, unsupported_architecture
 
@@ -107,7 +107,7 @@ def parse_decoder_config(content: Mapping[str, Any]) -> DecoderConfig:
     Raises ModelError, UnsupportedModel or UnsupportedArchitecture.
     """
     architecture = _architecture(content)
-    check_not_quantized(content)
+    check_quantization(content)
     text = content.get("text_config") or {}
     if not isinstance(text, Mapping):
         raise ModelError(f"config.json: text_config must be an object, got {type(text).__name__}")

@@ -1,4 +1,4 @@
-"""check_not_quantized: refuses the config.json of a quantized checkpoint. Imports no torch."""
+"""quantization_entry, check_quantization: what config.json says about quantized weights. Imports no torch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,18 +11,28 @@ QUANTIZATION_FIELDS = ("quantization_config", "compression_config")
 QUANTIZATION_NAMES = {"awq": "AWQ", "gptq": "GPTQ"}
 """Methods of quantization_config that are written in another way than the file has them."""
 
+SUPPORTED_METHODS: tuple[str, ...] = ()
+"""Methods whose weights a module in model/weights/formats/ reads; it checks the rest of the entry."""
 
-def check_not_quantized(content: Mapping[str, Any]) -> None:
-    """Raise UnsupportedModel for the config.json of a quantized checkpoint."""
+
+def quantization_entry(content: Mapping[str, Any]) -> tuple[str, str | None, Mapping[str, Any]] | None:
+    """Return the field of config.json that says how weights are quantized, its method and itself; None without one."""
     field = next((name for name in QUANTIZATION_FIELDS if content.get(name)), None)
     if field is None:
-        return
-    entry = content[field]
-    method = entry.get("quant_method") if isinstance(entry, Mapping) else None
-    if method is None and isinstance(entry, Mapping) and (entry.get("load_in_4bit") or entry.get("load_in_8bit")):
+        return None
+    entry = content[field] if isinstance(content[field], Mapping) else {}
+    method = entry.get("quant_method")
+    if method is None and (entry.get("load_in_4bit") or entry.get("load_in_8bit")):
         method = "bitsandbytes"
-    described = f"with {QUANTIZATION_NAMES.get(str(method), method)} " if method else ""
+    return field, None if method is None else str(method), entry
+
+
+def check_quantization(content: Mapping[str, Any]) -> None:
+    """Raise UnsupportedModel for the config.json of a checkpoint that is quantized by a method without a format."""
+    if (found := quantization_entry(content)) is None or found[1] in SUPPORTED_METHODS:
+        return
+    field, method, _ = found
+    described = f"with {QUANTIZATION_NAMES.get(method, method)} " if method else ""
     raise unsupported_model(
-        f"the weights are quantized {described}({field} in config.json); quantized checkpoints are not "
-        "supported", ORIGINAL,
-    )  # fmt: skip
+        f"the weights are quantized {described}({field} in config.json), which is not supported", ORIGINAL
+    )

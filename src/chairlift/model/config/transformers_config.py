@@ -13,7 +13,7 @@ from typing import Any
 from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.model_config import ModelConfig
-from chairlift.model.config.quantized_checkpoint import check_not_quantized
+from chairlift.model.config.quantized_checkpoint import check_quantization
 from chairlift.model.config.unsupported_architecture import OTHER_INPUTS, architecture_names, unsupported_architecture
 
 EXTRA = "chairlift[transformers]"
@@ -84,11 +84,11 @@ def parse_transformers_config(content: Mapping[str, Any]) -> TransformersConfig:
     Raises ModelError, UnsupportedModel or UnsupportedArchitecture: for a model that is not a decoder of text, and for
     any where transformers is not installed.
     """
-    check_not_quantized(content)
+    check_quantization(content)
     architecture = _supported_name(content)
     text = content.get("text_config")
     merged = {**content, **text} if isinstance(text, Mapping) else dict(content)
-    check_not_quantized(merged)
+    check_quantization(merged)
     merged |= {name: merged[own] for name, own in DECODER_FIELDS.items() if merged.get(own) is not None}
     fields = ConfigReader(merged, _defaults(merged))
     if "num_attention_heads" not in fields:

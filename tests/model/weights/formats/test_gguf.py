@@ -11,7 +11,7 @@ from chairlift.core.errors import ModelError, UnsupportedModel
 from chairlift.model.config.gguf_folder import gguf_folder
 from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.checkpoint_fingerprint import fingerprint
-from chairlift.model.weights.formats import gguf
+from chairlift.model.weights.formats import dense_rows, gguf
 from chairlift.model.weights.formats.registry import format_of, is_safetensors
 from support_gguf_models import write_gguf
 
@@ -51,7 +51,7 @@ def test_every_number_is_that_of_the_file(written: tuple[Path, Any]) -> None:
 def test_parts_and_chunks_have_the_same_numbers(
     written: tuple[Path, Any], name: str, elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gguf, "CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr(dense_rows, "CHUNK_ELEMENTS", elements)
     folder, model = written
     stored, expected = Checkpoint.open(folder, "LlamaForCausalLM").tensors[name], dict(model.named_parameters())[name]
     part = (slice(60, 133), slice(7, 90))

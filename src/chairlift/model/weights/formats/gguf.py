@@ -21,15 +21,13 @@ from chairlift.model.config.gguf_file import GGUFFile, GGUFTensor, read_gguf
 from chairlift.model.config.gguf_folder import gguf_file_of
 from chairlift.model.config.gguf_tensor_names import canonical_tensor_names, norm_offset, row_order
 from chairlift.model.config.model_folder import read_json
+from chairlift.model.weights.formats.dense_rows import dense_rows
 from chairlift.model.weights.gguf_blocks import check_scales, dequantize
 from chairlift.model.weights.shard import Part
 from chairlift.model.weights.stored_weight import StoredWeight, WeightFile
 
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types without scales."""
-
-CHUNK_ELEMENTS = 2**22
-"""Numbers that are dequantized at once, in float32: so much memory is needed beside the weights while they load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,33 +73,21 @@ class GGUFWeight:
 
     def dense(self, part: Part | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """See StoredWeight; raises ModelError for a scale that is infinite or NaN."""
-        rows, columns = self._rows(), slice(None)
-        if part is not None:
-            rows, columns = rows[part[0]], part[1] if len(part) > 1 else columns
-        width = len(range(*columns.indices(self.shape[-1]))) if len(self.shape) > 1 else 1
-        dtype = dtype or FLOATS.get(self.dtype, torch.float32)
-        out = torch.empty(len(rows), width, dtype=dtype)
-        step = max(1, CHUNK_ELEMENTS // max(1, self.shape[-1]))
-        for begin in range(0, len(rows), step):
-            out[begin : begin + step] = self._numbers(rows[begin : begin + step], columns)
-        return out if len(self.shape) > 1 else out.view(-1)
+        return dense_rows(self.shape, part, dtype or FLOATS.get(self.dtype, torch.float32), self._read)
 
-    def _rows(self) -> NDArray[np.int64]:
-        count = self.shape[0]
-        return np.arange(count) if self.order is None else np.asarray(self.order)
-
-    def _numbers(self, rows: NDArray[np.int64], columns: slice) -> Tensor:
+    def _read(self, rows: range) -> Tensor:
         """Return some rows, float32 or as they are stored; one-dimensional tensors have one number in a row."""
         tensor, kind = self.tensor, self.tensor.type
         row_bytes = kind.row_bytes(self.shape[-1] if len(self.shape) > 1 else 1)
         whole = self.data.array()[tensor.offset : tensor.offset + tensor.num_bytes].reshape(-1, row_bytes)
-        stored = whole[rows]
+        stored = whole[list(rows) if self.order is None else [self.order[row] for row in rows]]
         if (known := FLOATS.get(kind.name)) is not None:
             numbers = torch.from_numpy(stored).view(known)
         else:
             check_scales(stored, tensor)
             numbers = torch.from_numpy(dequantize(stored, kind))
-        numbers = numbers[:, columns]
+        if len(self.shape) == 1:
+            numbers = numbers.view(-1)
         return numbers.float() - self.subtracted if self.subtracted else numbers
 
 
