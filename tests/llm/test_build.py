@@ -21,6 +21,8 @@ from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
 from chairlift.llm.model_inspection import inspect_model
 from chairlift.llm.options import Options
 from chairlift.model.config.runner_config import RunnerConfig
+from support_gguf import smollm2_file
+from support_gguf_models import write_gguf
 from support_models import EOS_TOKEN_IDS, save_tiny, tiny_hf_model
 from support_shares import for_each
 from support_text import build_tokenizer
@@ -345,9 +347,20 @@ def test_a_model_that_is_not_there_or_not_ours_is_one_sentence(tmp_path: Path) -
 def test_every_option_belongs_to_a_part() -> None:
     parts = {spec.name for kind in (SchedulerConfig, RunnerConfig, LivenessConfig) for spec in fields(kind)}
     assert set(Options.__annotations__) - parts == {
-        "enable_prefix_caching", "engine_mode", "revision", "profile", "chat_template", "default_chat_template_kwargs",
-        "reasoning_parser",
+        "enable_prefix_caching", "engine_mode", "revision", "hf_file", "tokenizer", "profile", "chat_template",
+        "default_chat_template_kwargs", "reasoning_parser",
     }  # fmt: skip
+
+
+def test_the_tokenizer_of_another_model_may_be_named(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "a.gguf", "llama", lambda _: "Q8_0")
+    with pytest.raises(ModelError, match=r"a\.gguf: .*tokenizer"):
+        prepare(tmp_path / "a.gguf", {})
+    prepared = prepare(tmp_path / "a.gguf", {"tokenizer": str(smollm2_file())})
+    assert prepared.tokenizer is not None and prepared.tokenizer.encode("Hello, world!") == [19556, 28, 905, 17]
+    assert prepared.chat_template is not None and "<|im_start|>" in prepared.chat_template.text
+    with pytest.raises(ConfigError, match=r"chairlift:demo is part of Chairlift and has no hf_file 'a\.gguf'"):
+        prepare(None, {"hf_file": "a.gguf"})
 
 
 @pytest.mark.parametrize(("options", "expected_message"), [
