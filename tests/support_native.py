@@ -11,7 +11,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import compile as compiling
 from chairlift.model.kernels.cpu import instruction_sets as sets
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.packing import DTYPES, Packer
+from chairlift.model.kernels.cpu.packing import DTYPES, Packer, padded_inputs
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 
 
@@ -99,7 +99,7 @@ def linear(
     target = on.buffer(buffer_kind if gated else library.F32, width)
     inputs = source
     if kind not in DTYPES:
-        inputs = on.buffer(library.QUANTIZED, packed.struct.steps * 4, kind)
+        inputs = on.buffer(library.QUANTIZED, padded_inputs(packed), kind)
         on.native.add_quantize(on.handle, source, inputs)
     padded_bias = None
     if bias is not None:

@@ -128,13 +128,13 @@ def test_float32_is_as_exact_as_torch_and_float16_weights_are_those_of_float32(
 
 @pytest.mark.share(6)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("quantization", ["int8", "int8-channel"])
+@pytest.mark.parametrize(("quantization", "limit"), [("int8", 0.12), ("int8-channel", 0.12), ("int4", 0.5)])
 @pytest.mark.parametrize("kind", SHAPES)
-def test_int8_is_near(kind: str, quantization: str, dtype: str) -> None:
+def test_rounded_weights_are_near(kind: str, quantization: str, limit: float, dtype: str) -> None:
     config = config_of(kind)
     exact = torch.cat(logits_of(model_of(config, "float32"), STEPS, torch.float32, False))
     found = torch.cat(logits_of(native(config, quantization, dtype=dtype), STEPS, torch_dtype(dtype), True))
-    assert (found - exact).norm() <= 0.12 * exact.norm()
+    assert (found - exact).norm() <= limit * exact.norm()
 
 
 @pytest.mark.share(1)
@@ -147,6 +147,8 @@ def test_int8_is_near(kind: str, quantization: str, dtype: str) -> None:
         ("int8-channel", "bfloat16"),
         ("none", "float32"),
         ("int8", "float32"),
+        ("int4", "bfloat16"),
+        ("int4", "float32"),
     ],
 )
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
@@ -204,7 +206,8 @@ def test_the_head_s_largest_logit_is_the_largest_of_all(kind: str) -> None:
 
 @pytest.mark.parametrize("name", instruction_sets())
 @pytest.mark.parametrize(
-    ("kind", "quantization"), [("llama", "none"), ("gemma3", "none"), ("llama", "int8"), ("llama", "int8-channel")]
+    ("kind", "quantization"),
+    [("llama", "none"), ("gemma3", "none"), ("llama", "int8"), ("llama", "int8-channel"), ("llama", "int4")],
 )
 def test_the_head_says_under_masks_what_all_logits_do(
     name: str, kind: str, quantization: str, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ from support_shares import for_each
 KINDS_AND_DTYPES = (
     ("bfloat16", torch.bfloat16), ("float32", torch.float32), ("float16", torch.float32), ("int8", torch.bfloat16),
     ("int8", torch.float32), ("int8-channel", torch.bfloat16), ("int8-channel", torch.float32),
+    ("int4", torch.bfloat16), ("int4", torch.float32),
 )  # fmt: skip
 """Kinds of weights, and dtypes of the rows that they are multiplied by."""
 
@@ -40,8 +41,8 @@ def test_products_are_those_of_float64(name: str, kind: str, dtype: torch.dtype,
         found = linear(x.to(dtype))
         exact = x.double() @ weight.double().T + (0 if bias is None else bias.double())
         assert found.dtype == dtype and found.shape == exact.shape and found.is_contiguous()
-        # One rounding to bfloat16, or int8 weights and rows.
-        bound = {"bfloat16": 0.005, "int8": 0.02, "int8-channel": 0.02}.get(kind, 1e-6)
+        # One rounding to bfloat16, or rounded weights and rows.
+        bound = {"bfloat16": 0.005, "int8": 0.02, "int8-channel": 0.02, "int4": 0.12}.get(kind, 1e-6)
         assert (found.double() - exact).norm() <= bound * exact.norm()
         assert (linear.error is None) == (KINDS[kind] in DTYPES) and linear.has_bias == with_bias
 

@@ -24,6 +24,7 @@ def test_the_demo_model() -> None:
 
 @pytest.mark.parametrize(("dtype", "quantization", "expected"), [
     ("float32", "none", 3200), ("bfloat16", "none", 1600), ("bfloat16", "int8", 850), ("bfloat16", "int8-channel", 800),
+    ("bfloat16", "int4", 500),
 ])  # fmt: skip
 def test_the_memory_of_the_weights(dtype: str, quantization: str, expected: int) -> None:
     assert weight_bytes({"a": (20, 30), "b": (200,)}, dtype, quantization) == expected

@@ -13,7 +13,7 @@ from chairlift.bench.planning.weight_quantization import has_plain_attention, we
 from chairlift.core.errors import ConfigError
 
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-NATIVE_QUANTIZATION = {"int8": 1 + 2 / 32, "int8-channel": 1.0}
+NATIVE_QUANTIZATION = {"int8": 1 + 2 / 32, "int8-channel": 1.0, "int4": 1 / 2 + 4 / 32}
 """Bytes of a parameter with Chairlift's --quantization by its CPU kernels; groups of 32 share a scale of two bytes."""
 
 FLOAT8 = "fp8"

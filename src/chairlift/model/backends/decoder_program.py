@@ -30,7 +30,7 @@ from chairlift.model.backends.native_attention import BUFFER_KINDS, buffer_view
 from chairlift.model.backends.native_lm_head import LMHead, score
 from chairlift.model.batch.input_batch import SlotBlockTables
 from chairlift.model.kernels.cpu import kernel_structs, library
-from chairlift.model.kernels.cpu.packing import DTYPES, PackedWeight, gated_rows
+from chairlift.model.kernels.cpu.packing import DTYPES, PackedWeight, gated_rows, padded_inputs
 from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.decoder import Attention, DecoderLayer, DecoderSpec
@@ -254,12 +254,12 @@ class DecoderProgram:
 
     def _quantized_buffer(self, source: int, linear: Linear) -> int | None:
         """Return the buffer for the quantised rows of another one; None if the projection needs no quantised rows."""
-        struct = packed(linear.weight).struct
-        if struct.kind in DTYPES:
+        weight = packed(linear.weight)
+        if (kind := weight.struct.kind) in DTYPES:
             return None
-        key = source, struct.kind
+        key = source, kind
         if key not in self._quantized_buffers:
-            buffer = self._native.add_buffer(self._handle, library.QUANTIZED, struct.steps * 4, struct.kind)
+            buffer = self._native.add_buffer(self._handle, library.QUANTIZED, padded_inputs(weight), kind)
             self._quantized_buffers[key] = buffer
         return self._quantized_buffers[key]
 

@@ -15,7 +15,7 @@ MAX_DETERMINISTIC_RANKS = 2
 
 KERNELS = ("auto", "native", "torch")
 CUDA_GRAPH_MODES = ("auto", "on", "off")
-NATIVE_QUANTIZATIONS = ("int8", "int8-channel")
+NATIVE_QUANTIZATIONS = ("int8", "int8-channel", "int4")
 """Values of the option `quantization` for the native kernels."""
 
 NATIVE_BLOCK_MULTIPLE = 16
@@ -53,8 +53,8 @@ class RunnerConfig:
         kv_cache_dtype: "auto" is the model's; "fp8" are 8-bit floats (e4m3), of which twice as many fit as of bfloat16.
         attention_backend: a name of model/config/attention_backend_names.py; "auto" is the fastest on this machine.
         kernels: "native" are Chairlift's own for CPUs, "torch" are torch's, "auto" native ones where they can run.
-        quantization: of the weights: "none"; by the native kernels "int8" (groups of 32), "int8-channel"; by torch
-            "fp8", 8-bit floats (e4m3) in the layers of Chairlift's own architectures.
+        quantization: of the weights: "none"; by the native kernels "int8" and "int4" (groups of 32), "int8-channel"; by
+            torch "fp8", 8-bit floats (e4m3) in the layers of Chairlift's own architectures.
         cpu_threads: threads of the native kernels; None is one per core, less one for the other processes where the
             machine has more than two cores.
         packed_weights_dir: folder that keeps packed weights for the next start; None keeps none.

@@ -11,7 +11,7 @@ from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION
 from chairlift.model.device.dtypes import dtype_bytes
 from chairlift.model.weights.float8_packer import takes_float8
 
-QUANTIZED_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0}
+QUANTIZED_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0, "int4": 1 / 2 + 4 / 32}
 """Bytes of one parameter, by quantization of the native kernels; groups of 32 share a scale of two bytes."""
 
 FLOAT8_SCALE_BYTES = 4

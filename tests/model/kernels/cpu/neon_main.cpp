@@ -74,13 +74,14 @@ static void multiply(void* pool, const char* set, const int32_t* fields) {
     const size_t weight_bytes = kind == FLOAT16 ? 2 : is_f32 ? 4 : 2, row_bytes = is_f32 ? 4 : 2;
     const std::vector<char> from = read_bytes(weight_bytes * outputs * inputs), rows = read_bytes(row_bytes * count * inputs);
     const int half = outputs / 2, packed = is_gated ? (half + 15) / 16 * 32 : outputs;
-    const int panels = (packed + PANEL - 1) / PANEL, unit = kind == INT8_GROUP ? GROUP : inputs_per_step(kind);
+    const int panels = (packed + PANEL - 1) / PANEL, unit = has_groups(kind) ? GROUP : inputs_per_step(kind);
     const int steps = (inputs + unit - 1) / unit * unit / inputs_per_step(kind), columns = panels * PANEL;
     auto* data = (uint8_t*)aligned_alloc(64, (size_t)panels * steps * STEP_BYTES);
     for (size_t i = 0; i < (size_t)panels * steps * STEP_BYTES; i++) data[i] = 0;
     std::vector<float> scales(columns);
-    std::vector<uint16_t> group_scales((size_t)columns * (steps * 4 / GROUP + 1));
-    const Weight weight = {packed, inputs, panels, steps, kind, data, scales.data(), group_scales.data()};
+    std::vector<uint16_t> group_scales((size_t)columns * (steps * inputs_per_step(kind) / GROUP + 1));
+    std::vector<uint16_t> minima(group_scales.size());
+    const Weight weight = {packed, inputs, panels, steps, kind, data, scales.data(), group_scales.data(), minima.data()};
     double errors[2] = {};
     if (is_gated)
         for (int part = 0; part < 2; part++)

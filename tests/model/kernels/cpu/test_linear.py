@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.packing import DTYPES, KINDS, Packer
+from chairlift.model.kernels.cpu.packing import DTYPES, KINDS, Packer, padded_inputs
 from support_native import Operations, instruction_sets, linear, row_dtype
 from support_shares import for_each
 
@@ -28,6 +28,9 @@ SHAPES = [
 WIDTHS = (torch.float64, torch.float32)
 
 EXACT = ("bfloat16", "float16", "float32")
+
+ROUNDED = {"int8": 0.03, "int8-channel": 0.03, "int4": 0.12}
+"""Kind of weight -> largest relative error of products with normally distributed numbers."""
 
 
 def random_bf16(*shape: int, seed: int = 0) -> Tensor:
@@ -53,6 +56,14 @@ def quantized(x: Tensor, group: int | None) -> Tensor:
     return rounded.view(len(wide), -1)[:, : wide.shape[1]]
 
 
+def quantized4(weight: Tensor) -> Tensor:
+    """Round a weight [O, I] to 16 even steps from the least to the largest of each group of 32 inputs, in float64."""
+    wide = functional.pad(weight.double(), (0, -weight.shape[1] % 32), mode="replicate").view(len(weight), -1, 32)
+    least, most = wide.amin(-1, keepdim=True), wide.amax(-1, keepdim=True)
+    step = ((most - least) / 15).clamp_min(1e-30)
+    return (((wide - least) / step).round() * step + least).view(len(weight), -1)[:, : weight.shape[1]]
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", instruction_sets())
@@ -65,10 +76,45 @@ def test_products_equal_float64(name: str, kind: str, shape: tuple[int, int, int
         bound = 4e-7 * (x.double().abs() @ weight.double().abs().T) + 1e-6  # the order of float32 sums
         assert ((found - exact).abs() <= bound * max(1.0, inputs**0.5)).all()
         return
-    group = 32 if kind == "int8" else None
-    error, ideal = (found - exact).norm(), (quantized(x, group) @ quantized(weight, group).T - exact).norm()
+    group = None if kind == "int8-channel" else 32
+    rounded = quantized4(weight) if kind == "int4" else quantized(weight, group)
+    error, ideal = (found - exact).norm(), (quantized(x, group) @ rounded.T - exact).norm()
     # Groups have other scales than the ideal rounding. With so few numbers their error may be larger by chance.
-    assert error <= (1.2 if kind == "int8" else 1.05) * ideal + 1e-4 * exact.norm()
+    assert error <= (1.05 if group is None else 1.2) * ideal + 1e-4 * exact.norm()
+
+
+@for_each("rows", [1, 2, 3, 4, 7, 70])
+@for_each("inputs", [32, 77, 1120])
+@for_each("name", instruction_sets())
+def test_products_of_4_bits_are_those_of_their_codes(name: str, inputs: int, rows: int) -> None:
+    """Rows of whole numbers up to 127 are rounded to themselves, so only the order of float32 sums is left."""
+    dice = torch.Generator().manual_seed(rows)
+    x = torch.randint(-127, 128, (rows, inputs), generator=dice).bfloat16()
+    x[:, ::32] = 127  # the largest of each group
+    weight = torch.randn(70, inputs, generator=dice).bfloat16()
+    on = Operations("portable")
+    packed, _ = Packer(on.pool, library.INT4_GROUP).pack([weight])
+    table = on.buffer(library.F32, inputs)
+    on.native.add_embed(on.handle, None, 0, ctypes.byref(packed.struct), inputs, 1.0, table)
+    assert on.native.reserve(on.handle, 70) == 0
+    ids = torch.arange(70)
+    on.run(70, ids=ids.data_ptr())
+    codes = on.rows(table, 70, torch.float32)[:, :inputs].double()
+    assert all(len(row.unique()) <= 16 for group in codes.split(32, 1) for row in group)
+    found, exact = linear(name, x, weight, library.INT4_GROUP).double(), x.double() @ codes.T
+    assert ((found - exact).abs() <= 1e-6 * (x.double().abs() @ codes.abs().T)).all()
+
+
+@for_each("rows", [1, 2, 3, 7, 70])
+@for_each("name", instruction_sets())
+def test_the_largest_codes_overflow_nothing(name: str, rows: int) -> None:
+    """All codes are 15, and all values of a row are 127 or -127: sums of 16 bits are at their largest."""
+    weight = torch.full((66, 96), 1.5)
+    weight[:, ::32] = 0.0  # code 0 of a group whose other codes are 15
+    x = torch.ones(rows, 96)
+    x[1::2] = -1.0
+    found = linear(name, x.bfloat16(), weight.bfloat16(), library.INT4_GROUP)
+    assert torch.allclose(found, x @ weight.T, rtol=1e-3, atol=0.0)
 
 
 @for_each("rows", [1, 2, 3, 7, 70])
@@ -93,7 +139,7 @@ def test_random_shapes(name: str, kind: str) -> None:
         x, weight = random_rows(kind, rows, inputs, seed=trial), random_weight(kind, outputs, inputs, seed=trial + 100)
         exact = x.double() @ weight.double().T
         error = (linear(name, x, weight, KINDS[kind]).double() - exact).norm() / exact.norm()
-        assert error <= (1e-6 if kind in EXACT else 0.03), (rows, inputs, outputs)
+        assert error <= (1e-6 if kind in EXACT else ROUNDED[kind]), (rows, inputs, outputs)
 
 
 @for_each("activation", library.ACTIVATIONS)
@@ -113,7 +159,9 @@ def test_gated_pairs(name: str, kind: str, inner: int, activation: str) -> None:
         "gelu_pytorch_tanh": lambda gate: functional.gelu(gate, approximate="tanh"),
     }  # fmt: skip
     exact = kinds[activation](gate) * up
-    assert (found - exact).norm() / exact.norm() <= {"bfloat16": 4e-3, "float16": 1e-6, "float32": 1e-6}.get(kind, 0.03)
+    assert (found - exact).norm() / exact.norm() <= (ROUNDED | {"bfloat16": 4e-3, "float16": 1e-6, "float32": 1e-6})[
+        kind
+    ]
 
 
 @pytest.mark.parametrize("activation", library.ACTIVATIONS)
@@ -160,7 +208,7 @@ def test_a_row_has_the_same_bits_where_many_rows_pass_over_a_panel_in_pieces(nam
     for first in sorted({0, 1, rows // 3, rows // 2, rows - 5}):
         assert torch.equal(linear(name, x[first : first + 2], weight, KINDS[kind]), together[first : first + 2])
     exact = x.double() @ weight.double().T
-    assert (together.double() - exact).norm() / exact.norm() <= (2e-6 if kind in EXACT else 0.03)
+    assert (together.double() - exact).norm() / exact.norm() <= (2e-6 if kind in EXACT else ROUNDED[kind])
 
 
 @for_each("rows", [1, 2, 7, 64, 97])
@@ -221,7 +269,7 @@ def test_a_norm_that_goes_on_into_int8_has_the_bits_of_both_after_another(
     outs = []
     for fused in (False, True):
         normed = on.buffer(library.F32, width)
-        target = on.buffer(library.QUANTIZED, weight.struct.steps * 4, KINDS[kind])
+        target = on.buffer(library.QUANTIZED, padded_inputs(weight), KINDS[kind])
         on.native.add_norm(on.handle, source, scale, 1e-6, normed, False, target if fused else -1)
         if not fused:
             on.native.add_quantize(on.handle, normed, target)

@@ -140,8 +140,8 @@ def test_groups_are_no_worse_than_q8_0_and_better_than_channels(kind: str) -> No
         name: divergence(true, distributions(load, model_backend, ids))
         for name, model_backend in {
             "bf16": NativeBackend(), "int8": NativeBackend("int8"), "int8-channel": NativeBackend("int8-channel"),
-            "q8_0": Q8Backend(Q8Ops()),
+            "q8_0": Q8Backend(Q8Ops()), "int4": NativeBackend("int4"),
         }.items()
     }  # fmt: skip
     assert 0 <= found["int8"] <= KINDS[kind].limit * found["q8_0"], found
-    assert found["bf16"] < found["int8"] < found["int8-channel"], found
+    assert found["bf16"] < found["int8"] < found["int8-channel"] < found["int4"] < 0.5, found

@@ -10,7 +10,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu.compile import LIBRARY
 from chairlift.model.kernels.cpu.kernel_structs import LMHeadCall, Plan, Step, Weight
 
-BFLOAT16, INT8_CHANNEL, INT8_GROUP, FLOAT32, FLOAT16 = range(5)
+BFLOAT16, INT8_CHANNEL, INT8_GROUP, FLOAT32, FLOAT16, INT4_GROUP = range(6)
 PANEL, GROUP, KEY_TILE = 64, 32, 16
 F32, BF16, QUANTIZED = 0, 1, 2
 STORE, ADD, GATED = 0, 1, 2

@@ -13,12 +13,21 @@ from chairlift.model.kernels.cpu.threads import ThreadPool
 
 KINDS = {
     "bfloat16": library.BFLOAT16, "float16": library.FLOAT16, "float32": library.FLOAT32,
-    "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP,
+    "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP, "int4": library.INT4_GROUP,
 }  # fmt: skip
 """Value of the option `quantization`, or a dtype without quantization -> kind of weight."""
 
 DTYPES = {library.BFLOAT16: torch.bfloat16, library.FLOAT16: torch.float16, library.FLOAT32: torch.float32}
-"""Kind of weight -> dtype of its numbers. The int8 kinds are rounded from bfloat16 or float32."""
+"""Kind of weight -> dtype of its numbers. The quantized kinds are rounded from bfloat16 or float32."""
+
+INPUTS_PER_STEP = {
+    library.BFLOAT16: 2, library.FLOAT16: 2, library.FLOAT32: 1, library.INT8_CHANNEL: 4, library.INT8_GROUP: 4,
+    library.INT4_GROUP: 8,
+}  # fmt: skip
+"""Kind of weight -> inputs in a step of a panel, which has four bytes for each output."""
+
+GROUP_KINDS = (library.INT8_GROUP, library.INT4_GROUP)
+"""Kinds with a scale for each group of inputs."""
 
 LAYOUT = 1
 """Version of the layout of packed weights. Files with another version are not read."""
@@ -51,7 +60,7 @@ class PackedWeight:
 
     Attributes:
         struct: the library's view of the weight, with pointers into `memory`.
-        memory: data, and scales of the int8 kinds.
+        memory: data, and scales and minima of the quantized kinds.
     """
 
     struct: kernel_structs.Weight
@@ -76,7 +85,7 @@ class Packer:
     def pack(self, parts: Sequence[Tensor], *, gated: bool = False) -> tuple[PackedWeight, float | None]:
         """Pack weights [O_i, I] as one, stacked by rows; `gated`: the parts are gates and ups of a gated pair.
 
-        Returns the weight and, for the int8 kinds, the relative rounding error: squared errors over squares.
+        Returns the weight and, for the quantized kinds, the relative rounding error: squared errors over squares.
         Raises MemoryError or OSError if there is too little memory.
         """
         packed = self.allocate([tuple(part.shape) for part in parts], gated=gated)
@@ -104,21 +113,30 @@ class Packer:
         if gated:  # 16 gates and 16 ups alternate
             outputs = 2 * -(-shapes[0][0] // 16) * 16
         panels = -(-outputs // library.PANEL)
-        per_step = 4 // DTYPES[self.kind].itemsize if self.kind in DTYPES else 4
+        per_step = INPUTS_PER_STEP[self.kind]
         # Inputs are padded to whole steps, or to whole groups, each of which has a scale.
-        unit = library.GROUP if self.kind == library.INT8_GROUP else per_step
+        unit = library.GROUP if self.kind in GROUP_KINDS else per_step
         steps = -(-inputs // unit) * unit // per_step
         data = self._arena.allocate(panels * steps * library.PANEL * 4)
         memory: tuple[Tensor, ...] = (data,)
-        scales, group_scales = None, None
+        scales, group_scales, minima = None, None, None
         if self.kind == library.INT8_CHANNEL:
             memory = (data, self._arena.allocate(panels * library.PANEL * 4))
             scales = memory[1].data_ptr()
-        elif self.kind == library.INT8_GROUP:
-            memory = (data, self._arena.allocate(panels * library.PANEL * (steps * 4 // library.GROUP) * 2))
+        elif self.kind in GROUP_KINDS:
+            size = panels * library.PANEL * (steps * per_step // library.GROUP) * 2
+            memory = (data, *(self._arena.allocate(size) for _ in range(1 + (self.kind == library.INT4_GROUP))))
             group_scales = memory[1].data_ptr()
-        weight = kernel_structs.Weight(outputs, inputs, panels, steps, self.kind, data.data_ptr(), scales, group_scales)
+            minima = memory[2].data_ptr() if self.kind == library.INT4_GROUP else None
+        weight = kernel_structs.Weight(
+            outputs, inputs, panels, steps, self.kind, data.data_ptr(), scales, group_scales, minima
+        )
         return PackedWeight(weight, memory)
+
+
+def padded_inputs(weight: PackedWeight) -> int:
+    """Return the inputs of a weight, padded to whole steps and groups."""
+    return int(weight.struct.steps) * INPUTS_PER_STEP[weight.struct.kind]
 
 
 def gated_rows(gate_up: Tensor) -> Tensor:

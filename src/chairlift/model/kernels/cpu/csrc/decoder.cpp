@@ -52,7 +52,7 @@ Decoder::~Decoder() {
 }
 
 int Decoder::add_buffer(BufferKind kind, int width, WeightKind quantization) {
-    Buffer buffer = {kind, width, quantization};
+    Buffer buffer = {kind, width, row_kind(quantization)};
     // Rows are padded to whole panels of a weight. They have one cache line more, so that rows do not map to the same
     // cache sets.
     buffer.stride = kind == QUANTIZED ? round_up(width, GROUP)

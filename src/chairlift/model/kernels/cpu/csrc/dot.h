@@ -212,6 +212,38 @@ struct Dot<Int8> : Int8Words {
 
 #endif
 
+// Codes of 4 bits, 0 to 15, which are unsigned bytes of a product as they are: those of four inputs, then of four more.
+// Where products of bytes are summed in pairs to 16 bits, a group fits them: 8 * 2 * 15 * 127 is below 2**15.
+template <>
+struct Dot<Int4> {
+    static constexpr int PARTS = 2, ROW_BYTES = 8;
+    using Sum = Ints;
+    using Column = Ints;
+    static CHAIRLIFT_INLINE Ints column(Ints words, int part) {
+        return (part ? words >> 4 : words) & broadcast(0x0f0f0f0f);
+    }
+    static CHAIRLIFT_INLINE Ints row(const uint8_t* words, int part) { return broadcast_word(words + 4 * part); }
+    static CHAIRLIFT_INLINE int32_t start(int32_t) { return 0; }
+#if defined(__AVX512BW__) && !defined(__AVX512VNNI__)
+    static CHAIRLIFT_INLINE Ints add(Ints sum, Ints column, Ints row) {
+        return (Ints)_mm512_add_epi16((__m512i)sum, _mm512_maddubs_epi16((__m512i)column, (__m512i)row));
+    }
+    static CHAIRLIFT_INLINE Ints finish(Ints sum) {
+        return (Ints)_mm512_madd_epi16((__m512i)sum, _mm512_set1_epi16(1));
+    }
+#elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(__AVXVNNI__) && !defined(CHAIRLIFT_EMULATES_AVX_VNNI)
+    static CHAIRLIFT_INLINE Ints add(Ints sum, Ints column, Ints row) {
+        return (Ints)_mm256_add_epi16((__m256i)sum, _mm256_maddubs_epi16((__m256i)column, (__m256i)row));
+    }
+    static CHAIRLIFT_INLINE Ints finish(Ints sum) {
+        return (Ints)_mm256_madd_epi16((__m256i)sum, _mm256_set1_epi16(1));
+    }
+#else
+    static CHAIRLIFT_INLINE Ints add(Ints sum, Ints column, Ints row) { return Dot<Int8>::add(sum, column, row); }
+    static CHAIRLIFT_INLINE Ints finish(Ints sum) { return sum; }
+#endif
+};
+
 // A vector of a panel: of the `vector`-th LANES outputs from `step` on.
 template <typename Numbers>
 CHAIRLIFT_INLINE typename Dot<Numbers>::Column load_column(const uint8_t* step, int vector, int part) {

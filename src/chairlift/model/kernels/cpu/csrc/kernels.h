@@ -16,23 +16,37 @@
 namespace chairlift {
 
 // A weight [outputs, inputs] is stored in panels of 64 outputs. A step holds four bytes per output: one float32, two
-// bfloat16, two float16 or four int8.
+// bfloat16, two float16, four int8 or eight codes of 4 bits.
 //
 //     panel 0: step 0: [64 outputs][4 bytes], step 1, ...      panel 1: ...
 //
 // Of float16, a step is [2 inputs][64 outputs]: they are widened without being moved. An int8 value is stored as value
-// + 128. Zeros pad the outputs to whole panels and the inputs to whole steps (INT8_GROUP: whole groups).
+// + 128. Of codes, the lower halves of the bytes are the first four inputs. Zeros pad the outputs to whole panels and the
+// inputs to whole steps, or to whole groups of the kinds that have a scale for each group.
 constexpr int PANEL = 64, HALF_PANEL = 32, STEP_BYTES = PANEL * 4, GROUP = 32;
 
-enum WeightKind : int32_t { BFLOAT16 = 0, INT8_CHANNEL = 1, INT8_GROUP = 2, FLOAT32 = 3, FLOAT16 = 4 };
+enum WeightKind : int32_t {
+    BFLOAT16 = 0, INT8_CHANNEL = 1, INT8_GROUP = 2, FLOAT32 = 3, FLOAT16 = 4,
+    INT4_GROUP = 5,  // code * scale - minimum of the group
+};
 
-CHAIRLIFT_INLINE bool is_int8(WeightKind kind) { return kind == INT8_CHANNEL || kind == INT8_GROUP; }
+// Whether there is a scale for each GROUP of inputs.
+CHAIRLIFT_INLINE constexpr bool has_groups(WeightKind kind) { return kind == INT8_GROUP || kind == INT4_GROUP; }
 
-CHAIRLIFT_INLINE int inputs_per_step(WeightKind kind) { return is_int8(kind) ? 4 : kind == FLOAT32 ? 1 : 2; }
+// Whether the rows that are multiplied are int8.
+CHAIRLIFT_INLINE constexpr bool is_quantized(WeightKind kind) { return kind == INT8_CHANNEL || has_groups(kind); }
+
+// The kind that says how those rows are quantized: INT8_CHANNEL or INT8_GROUP.
+CHAIRLIFT_INLINE constexpr WeightKind row_kind(WeightKind kind) { return kind == INT4_GROUP ? INT8_GROUP : kind; }
+
+CHAIRLIFT_INLINE constexpr int inputs_per_step(WeightKind kind) {
+    return kind == INT4_GROUP ? 8 : is_quantized(kind) ? 4 : kind == FLOAT32 ? 1 : 2;
+}
 
 // Numbers in memory. A bfloat16 is its bits, an int8 of a weight is value + 128.
 using Bfloat16 = uint16_t;
 using Int8 = uint8_t;
+struct Int4 {};  // two in a byte
 struct Float16 {
     uint16_t bits;
 };
@@ -43,13 +57,15 @@ struct Weight {
     WeightKind kind;
     const uint8_t* data;           // panels * steps * STEP_BYTES, aligned to a cache line
     const float* scales;           // INT8_CHANNEL: [panels * 64]
-    const uint16_t* group_scales;  // INT8_GROUP, bfloat16: [panels][groups][64]
+    const uint16_t* group_scales;  // [panels][groups][64]: bfloat16 of INT8_GROUP, float16 of INT4_GROUP
+    const uint16_t* group_minima;  // the same of INT4_GROUP
     CHAIRLIFT_INLINE size_t panel_bytes() const { return (size_t)steps * STEP_BYTES; }
-    CHAIRLIFT_INLINE int32_t groups() const { return steps * 4 / GROUP; }
+    CHAIRLIFT_INLINE int32_t padded_inputs() const { return steps * inputs_per_step(kind); }
+    CHAIRLIFT_INLINE int32_t groups() const { return padded_inputs() / GROUP; }
 };
 
 // Input rows of a linear operation: bfloat16, float32 (FLOAT32, FLOAT16), or int8 with a scale and a sum per row
-// (INT8_CHANNEL) or per group of a row (INT8_GROUP). Zeros follow the `inputs` values of a row up to the weight's
+// (INT8_CHANNEL) or per group of a row (INT8_GROUP, INT4_GROUP). Zeros follow the `inputs` values of a row up to the weight's
 // padded inputs.
 struct Activations {
     const uint8_t* data;

@@ -23,18 +23,16 @@ constexpr int TILE_VECTORS = LANES >= 8 ? PANEL / LANES : HALF_PANEL / LANES;
 constexpr int HALF_VECTORS = HALF_PANEL / LANES;
 
 template <WeightKind KIND>
-constexpr bool IS_INT8 = KIND == INT8_CHANNEL || KIND == INT8_GROUP;
-
-template <WeightKind KIND>
 using Numbers = std::conditional_t<
-    IS_INT8<KIND>, Int8,
-    std::conditional_t<KIND == BFLOAT16, Bfloat16, std::conditional_t<KIND == FLOAT32, float, Float16>>>;
+    KIND == INT4_GROUP, Int4,
+    std::conditional_t<is_quantized(KIND), Int8,
+    std::conditional_t<KIND == BFLOAT16, Bfloat16, std::conditional_t<KIND == FLOAT32, float, Float16>>>>;
 
 // Rows of a tile: as many as fit the registers beside the panel's vectors.
 template <WeightKind KIND>
 constexpr int max_tile_rows() {
-    if (LANES == 16) return KIND == INT8_GROUP ? 3 : 6;
-    if (LANES == 8) return IS_INT8<KIND> && MOVES_SIGNS ? 4 : 6;
+    if (LANES == 16) return has_groups(KIND) ? 3 : 6;
+    if (LANES == 8) return is_quantized(KIND) && MOVES_SIGNS ? 4 : 6;
     if (NUM_REGISTERS == 32) return 6;
     return 1;
 }
@@ -56,14 +54,14 @@ constexpr int RANGE_TILES = 32;
 // Steps of a panel that stay in the L1 or L2 cache while RANGE_TILES tiles of rows are multiplied by them.
 template <WeightKind KIND>
 constexpr int range_steps() {
-    return KIND == INT8_GROUP ? 16 * GROUP / 4 : 192;
+    return has_groups(KIND) ? 16 * GROUP / inputs_per_step(KIND) : 192;
 }
 
 // Whether so many tiles of at most so many rows are multiplied range by range.
 template <WeightKind KIND>
 constexpr bool has_ranges(int num_tiles, int rows) {
     if (KIND == FLOAT32 || KIND == FLOAT16) return num_tiles > 2 || (LANES < 16 && rows > 2);
-    return KIND == INT8_GROUP ? num_tiles > 2 : KIND == BFLOAT16 && widens(rows);
+    return has_groups(KIND) ? num_tiles > 2 : KIND == BFLOAT16 && widens(rows);
 }
 
 // Prefetches NUM_LINES lines of the panel ahead in every STEPS steps.
@@ -108,8 +106,8 @@ constexpr bool SPREADS_PREFETCHES = LANES < 16 && KIND == FLOAT32;
 
 template <WeightKind KIND, typename Prefetch>
 constexpr size_t prefetched_bytes(int steps) {
-    constexpr int at_once = GROUP / 4;  // groups are multiplied one by one
-    return KIND == INT8_GROUP ? steps / at_once * Prefetch::bytes(at_once) : Prefetch::bytes(steps);
+    constexpr int at_once = GROUP / inputs_per_step(KIND);  // groups are multiplied one by one
+    return has_groups(KIND) ? steps / at_once * Prefetch::bytes(at_once) : Prefetch::bytes(steps);
 }
 
 // A range of the steps of a panel. Partial sums [rows][PANEL] are read from carried_sums unless the range is the first,
@@ -139,7 +137,7 @@ CHAIRLIFT_INLINE void multiply(
     }
     if constexpr (KIND == BFLOAT16 && widens(ROWS)) {
         accumulate<Numbers, Prefetch>(sums, wide_rows, 2 * range_steps<KIND>(), data, range.end - range.begin, ahead);
-    } else if constexpr (!IS_INT8<KIND>) {
+    } else if constexpr (!is_quantized(KIND)) {
         accumulate<Numbers, Prefetch>(sums, rows, call.rows.stride, data, range.end - range.begin, ahead);
     } else if constexpr (KIND == INT8_CHANNEL) {
         Ints int_sums[ROWS][VECTORS];
@@ -156,25 +154,42 @@ CHAIRLIFT_INLINE void multiply(
                 sums[r][v] = to_floats(int_sums[r][v]) * (scale * call.rows.scales[first + r]);
         }
     } else {
-        const int groups = weight.groups(), steps = GROUP / 4;
+        constexpr int steps = GROUP / inputs_per_step(KIND);
+        const int groups = weight.groups();
         const float* row_scales = call.rows.scales + (size_t)first * groups;
         const int32_t* row_sums = call.rows.sums + (size_t)first * groups;
-        const uint16_t* scales = weight.group_scales + (size_t)panel * groups * PANEL + column;
+        const size_t first_scale = (size_t)panel * groups * PANEL + column;
+        const uint16_t* scales = weight.group_scales + first_scale;
+        [[maybe_unused]] const uint16_t* minima = weight.group_minima + first_scale;
         for (int group = range.begin / steps; group < range.end / steps; group++) {
             Ints int_sums[ROWS][VECTORS];
 #pragma GCC unroll 8
             for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
                 for (int v = 0; v < VECTORS; v++)
-                    int_sums[r][v] = broadcast(Dot<Int8>::start(row_sums[r * groups + group]));
+                    int_sums[r][v] = broadcast(Dot<Numbers>::start(row_sums[r * groups + group]));
             accumulate<Numbers, Prefetch>(int_sums, rows, call.rows.stride, data, steps, ahead);
             rows += GROUP, data += steps * STEP_BYTES, ahead += Prefetch::bytes(steps);
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++) {
-                Floats scale = bf16_to_f32(scales + group * PANEL + v * LANES);
+                const size_t at = group * PANEL + v * LANES;
+                if constexpr (KIND == INT4_GROUP) {
+                    const Floats scale = f16_to_f32((const Float16*)scales + at);
+                    const Floats minimum = f16_to_f32((const Float16*)minima + at);
 #pragma GCC unroll 8
-                for (int r = 0; r < ROWS; r++)
-                    sums[r][v] = fma(to_floats(int_sums[r][v]), scale * row_scales[r * groups + group], sums[r][v]);
+                    for (int r = 0; r < ROWS; r++) {
+                        const int row = r * groups + group;
+                        const float row_sum = (float)row_sums[row] * (1.0f / 128.0f);  // with a minus
+                        const Floats product = to_floats(Dot<Numbers>::finish(int_sums[r][v]));
+                        const Floats shifted = fma(minimum, broadcast(row_sum), product * scale);
+                        sums[r][v] = fma(shifted, broadcast(row_scales[row]), sums[r][v]);
+                    }
+                } else {
+                    Floats scale = bf16_to_f32(scales + at);
+#pragma GCC unroll 8
+                    for (int r = 0; r < ROWS; r++)
+                        sums[r][v] = fma(to_floats(int_sums[r][v]), scale * row_scales[r * groups + group], sums[r][v]);
+                }
             }
         }
     }
@@ -391,6 +406,7 @@ static void linear(const LinearCall& call, int half, int count, const uint8_t* a
         case INT8_GROUP: return multiply_half_panels<INT8_GROUP>(call, half, count, ahead, bytes, argmax);
         case FLOAT32: return multiply_half_panels<FLOAT32>(call, half, count, ahead, bytes, argmax);
         case FLOAT16: return multiply_half_panels<FLOAT16>(call, half, count, ahead, bytes, argmax);
+        case INT4_GROUP: return multiply_half_panels<INT4_GROUP>(call, half, count, ahead, bytes, argmax);
     }
 }
 

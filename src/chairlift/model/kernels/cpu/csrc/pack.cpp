@@ -24,6 +24,75 @@ uint16_t round_up_to_bf16(float value) {
     return (uint16_t)((bits + 0xffff) >> 16);
 }
 
+// Returns the float16 nearest to a number, ties to even; the largest finite one for all beyond it.
+uint16_t to_f16(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    const float size = fabsf(value);
+    if (size >= 65504.0f) return sign | 0x7bff;
+    if (size < 0x1p-14f) return sign | (uint16_t)rintf(size * 0x1p24f);  // subnormal
+    bits &= 0x7fffffff;
+    return sign | (uint16_t)((bits + 0xfff + (bits >> 13 & 1)) - (112u << 23) >> 13);
+}
+
+float f16_to_f32(uint16_t half) {
+    const uint32_t bits = (half & 0x7fffu) << 13;
+    float size;
+    memcpy(&size, &bits, sizeof size);
+    size *= 0x1p112f;  // the exponent's bias is 112 less
+    return half & 0x8000 ? -size : size;
+}
+
+// A group of weights as codes 0 to 15: code * scale - minimum, with both rounded to float16.
+struct Group4 {
+    uint16_t scale, minimum;
+    uint8_t codes[GROUP];
+    float loss;  // squared error
+
+    // Rounds values to the nearest codes.
+    Group4(const float* values, float exact_scale, float exact_minimum)
+        : scale(to_f16(exact_scale)), minimum(to_f16(exact_minimum)), loss(0) {
+        const float step = f16_to_f32(scale), offset = f16_to_f32(minimum), inverse = step > 0 ? 1.0f / step : 0.0f;
+        float losses[4] = {};
+        for (int i = 0; i < GROUP; i++) {
+            float code = (values[i] + offset) * inverse + 0.5f;
+            code = code < 0.0f ? 0.0f : code > 15.5f ? 15.5f : code;
+            codes[i] = (uint8_t)(int)code;
+            const float error = values[i] - (codes[i] * step - offset);
+            losses[i % 4] += error * error;
+        }
+        loss = losses[0] + losses[1] + losses[2] + losses[3];
+    }
+
+    // Returns the same codes under the scale and minimum with the least squared error, and rounds again.
+    Group4 refined(const float* values) const {
+        float sum = 0, squares = 0, products = 0, total = 0;
+        for (int i = 0; i < GROUP; i++) {
+            const float code = codes[i];
+            sum += code, squares += code * code, products += code * values[i], total += values[i];
+        }
+        const float spread = GROUP * squares - sum * sum;
+        if (spread <= 0) return *this;
+        const float step = (GROUP * products - sum * total) / spread;
+        return step > 0 ? Group4(values, step, (step * sum - total) / GROUP) : *this;
+    }
+};
+
+// Returns the best of some groups that clip the largest and smallest values more or less.
+Group4 best_group(const float* values) {
+    float least = values[0], most = values[0];
+    for (int i = 1; i < GROUP; i++) least = fminf(least, values[i]), most = fmaxf(most, values[i]);
+    const float middle = (least + most) / 2, whole = (most - least) / 15;
+    Group4 best(values, whole, 7.5f * whole - middle);
+    for (const float share : {1.0f, 0.95f, 0.9f, 0.85f, 0.8f}) {
+        const float step = whole * share;
+        const Group4 found = Group4(values, step, 7.5f * step - middle).refined(values);
+        if (found.loss < best.loss) best = found;
+    }
+    return best;
+}
+
 typedef float Lanes __attribute__((vector_size(16)));  // every 64-bit processor has such vectors
 
 // Rounds to nearest. Adding and subtracting 1.5 * 2**23 rounds without a function call.
@@ -138,9 +207,35 @@ struct Job {
         return max_value;
     }
 
+    void write_group(int to, int group, const Group4& found) const {
+        uint8_t* bytes = at(to) + (size_t)group * (GROUP / 8) * STEP_BYTES;
+        for (int i = 0; i < GROUP; i++)
+            bytes[(size_t)(i / 8) * STEP_BYTES + i % 4] |= (uint8_t)(found.codes[i] << (i % 8 < 4 ? 0 : 4));
+        const size_t index = ((size_t)(to / PANEL) * weight.groups() + group) * PANEL + to % PANEL;
+        const_cast<uint16_t*>(weight.group_scales)[index] = found.scale;
+        const_cast<uint16_t*>(weight.group_minima)[index] = found.minimum;
+    }
+
+    void pack_codes(int row, QuantizationError& error) const {
+        const Number* from = rows + (size_t)row * weight.inputs;
+        for (int group = 0, begin = 0; begin < weight.inputs; group++, begin += GROUP) {
+            float values[GROUP];
+            // Inputs behind the last one are zeros, whatever the weights that stand in for theirs.
+            for (int i = 0; i < GROUP; i++) values[i] = to_f32(from[begin + i < weight.inputs ? begin + i : begin]);
+            const Group4 found = best_group(values);
+            write_group(output(row), group, found);
+            const float step = f16_to_f32(found.scale), offset = f16_to_f32(found.minimum);
+            for (int i = 0; i < GROUP && begin + i < weight.inputs; i++) {
+                const double difference = values[i] - (found.codes[i] * step - offset);
+                error.squared_error += difference * difference, error.squared_norm += (double)values[i] * values[i];
+            }
+        }
+    }
+
     void pack_row(int row, QuantizationError& error) const {
         if (weight.kind == FLOAT16) return copy_apart(row);
-        if (!is_int8(weight.kind)) return copy(row);
+        if (!is_quantized(weight.kind)) return copy(row);
+        if (weight.kind == INT4_GROUP) return pack_codes(row, error);
         const int to = output(row), panel = to / PANEL;
         if (weight.kind == INT8_CHANNEL) {
             const float scale = max_abs(row, 0, weight.inputs) / 127;

@@ -14,7 +14,7 @@ struct QuantizationError {
 };
 
 // Packs rows [count, inputs] into a weight whose data is still zero (int8: 128). FLOAT32 takes float32, FLOAT16
-// float16, BFLOAT16 bfloat16, the int8 kinds bfloat16 or float32. Returns the quantization error of the int8 kinds.
+// float16, BFLOAT16 bfloat16, the quantized kinds bfloat16 or float32. Returns the quantization error of these.
 QuantizationError pack(
     ThreadPool& pool, const Weight& weight, const void* rows, bool is_f32, int count, Placement placement, int first);
 

@@ -68,6 +68,7 @@ static double peak_rate(WeightKind kind) {
         case INT8_GROUP: return peak_rate_of<INT8_GROUP>();
         case FLOAT32: return peak_rate_of<FLOAT32>();
         case FLOAT16: return peak_rate_of<FLOAT16>();
+        case INT4_GROUP: return peak_rate_of<INT4_GROUP>();
     }
     return 0.0;
 }

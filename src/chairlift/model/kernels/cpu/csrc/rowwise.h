@@ -16,10 +16,13 @@ static float unpack_weight(const Weight& weight, int output, int input) {
     if (weight.kind == FLOAT32) return ((const float*)step)[column];
     if (weight.kind == FLOAT16) return f16_to_f32(((const Float16*)step)[input % 2 * PANEL + column]);
     if (weight.kind == BFLOAT16) return bf16_to_f32(((const Bfloat16*)step)[column * 2 + input % 2]);
-    const int value = step[column * 4 + input % 4] - 128;
+    const int byte = step[column * 4 + input % 4], value = byte - 128;
     if (weight.kind == INT8_CHANNEL) return value * weight.scales[output];
-    const size_t group = (size_t)panel * weight.groups() + input / GROUP;
-    return value * bf16_to_f32(weight.group_scales[group * PANEL + column]);
+    const size_t group = ((size_t)panel * weight.groups() + input / GROUP) * PANEL + column;
+    if (weight.kind == INT8_GROUP) return value * bf16_to_f32(weight.group_scales[group]);
+    const int code = input % 8 < 4 ? byte & 15 : byte >> 4;
+    const Float16 scale = {weight.group_scales[group]}, minimum = {weight.group_minima[group]};
+    return code * f16_to_f32(scale) - f16_to_f32(minimum);
 }
 
 CHAIRLIFT_INLINE Floats load_f32(const uint16_t* in) { return bf16_to_f32(in); }

@@ -31,13 +31,13 @@ void parallel(ThreadPool& pool, int count, int per_task, Function function) {
 
 void LinearInput::set(const Weight& weight, const Rows& from) {
     // The kernels read whole steps, so rows that end within one are copied with zeros behind them.
-    if (weight.steps * inputs_per_step(weight.kind) != weight.inputs) return copy(weight, from, nullptr);
+    if (weight.padded_inputs() != weight.inputs) return copy(weight, from, nullptr);
     rows = {(const uint8_t*)from.data, from.stride * from.itemsize(), from.count, nullptr, nullptr};
     set_quantized(weight, from);
 }
 
 void LinearInput::copy(const Weight& weight, const Rows& from, const int32_t* row_indices) {
-    const size_t width = (size_t)weight.steps * inputs_per_step(weight.kind), itemsize = from.itemsize();
+    const size_t width = weight.padded_inputs(), itemsize = from.itemsize();
     padded_.resize(from.count * width * itemsize);
     for (int row = 0; row < from.count; row++) {
         const size_t index = row_indices ? row_indices[row] : row;
@@ -50,11 +50,11 @@ void LinearInput::copy(const Weight& weight, const Rows& from, const int32_t* ro
 }
 
 void LinearInput::set_quantized(const Weight& weight, const Rows& from) {
-    if (!is_int8(weight.kind)) return;
-    const size_t width = (size_t)weight.steps * 4, scales_per_row = weight.kind == INT8_GROUP ? weight.groups() : 1;
+    if (!is_quantized(weight.kind)) return;
+    const size_t width = weight.padded_inputs(), scales_per_row = has_groups(weight.kind) ? weight.groups() : 1;
     quantized_.resize(from.count * width), scales_.resize(from.count * scales_per_row);
     sums_.resize(from.count * scales_per_row);
-    quantize_ = {from.data, from.is_f32, from.stride, (int32_t)width, weight.kind, quantized_.data(), width,
+    quantize_ = {from.data, from.is_f32, from.stride, (int32_t)width, row_kind(weight.kind), quantized_.data(), width,
                  scales_.data(), sums_.data()};
     rows = {(const uint8_t*)quantized_.data(), width, from.count, scales_.data(), sums_.data()};
 }
