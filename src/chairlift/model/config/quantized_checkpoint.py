@@ -11,7 +11,7 @@ QUANTIZATION_FIELDS = ("quantization_config", "compression_config")
 QUANTIZATION_NAMES = {"awq": "AWQ", "gptq": "GPTQ"}
 """Methods of quantization_config that are written in another way than the file has them."""
 
-SUPPORTED_METHODS: tuple[str, ...] = ()
+SUPPORTED_METHODS: tuple[str, ...] = ("bitsandbytes",)
 """Methods whose weights a module in model/weights/formats/ reads; it checks the rest of the entry."""
 
 
