@@ -1,7 +1,7 @@
 """GroupedWeight: a weight as integer codes with a scale and a zero for each group of inputs, packed in int32 words.
 
 The number at output o and input i is (codes[o, i] - zeros[o, g]) * scales[o, g], where g is the group of input i. A
-code minus a zero is an integer of at most 9 bits, so the product with a scale in float16 or bfloat16 is exact in float32.
+code minus a zero is an integer of at most 9 bits, so its product with a scale of 16 bits is exact in float32.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
