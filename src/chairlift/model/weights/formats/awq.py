@@ -29,7 +29,6 @@ from chairlift.model.weights.formats.grouped_weight import (
     num_groups,
     packed_shape,
     require_tensor,
-    unpacked,
 )
 from chairlift.model.weights.formats.safetensors import stored_files
 from chairlift.model.weights.formats.tensors_by_module import ModuleTensors
@@ -62,13 +61,13 @@ class AWQLayout:
         first, last = rows.start // PER_WORD, -(-rows.stop // PER_WORD)
         words = self.qweight.dense((slice(0, self.inputs), slice(first, last)))
         start = rows.start - first * PER_WORD
-        return _columns(words)[:, start : start + len(rows)].t().contiguous()
+        return _outputs(words)[start : start + len(rows)]
 
     def zeros(self) -> Tensor:
         """See GroupLayout."""
         if self.qzeros is None:
             return torch.full((self.outputs, num_groups(self.inputs, self.group_size)), SYMMETRIC_ZERO)
-        return _columns(self.qzeros.dense()).t()
+        return _outputs(self.qzeros.dense())
 
     def groups(self) -> Tensor:
         """See GroupLayout."""
@@ -115,7 +114,10 @@ def _weight(tensors: ModuleTensors, group_size: int, has_zeros: bool) -> Grouped
     return GroupedWeight(qweight, scales, (outputs, inputs), f"AWQ {BITS}-bit", layout)
 
 
-def _columns(words: Tensor) -> Tensor:
-    """Return the codes in words, [n, W] -> uint8 [n, 8 W], in the order of the outputs."""
-    codes = unpacked(words, BITS).view(len(words), -1, PER_WORD)
-    return codes[..., NIBBLES].flatten(1)
+def _outputs(words: Tensor) -> Tensor:
+    """Return the codes in words, int32 [n, W] -> uint8 [8 W, n], in the order of the outputs."""
+    by_output = words.t().contiguous()
+    codes = torch.empty(len(by_output), PER_WORD, len(words), dtype=torch.uint8)
+    for output, nibble in enumerate(NIBBLES):
+        codes[:, output] = by_output >> BITS * nibble & 2**BITS - 1
+    return codes.flatten(0, 1)
