@@ -13,10 +13,12 @@ from chairlift.llm.model_inspection import read_model_sizes, resolve_dtype_optio
 def test_the_sizes_of_a_model_are_read_whether_or_not_it_is_loaded(tmp_path: Path) -> None:
     demo_sizes = read_model_sizes(None)
     assert demo_sizes.config is not None and demo_sizes.config["num_layers"] > 0 and demo_sizes.problems == ()
-    content = dict(demo_sizes.content) | {"quantization_config": {"quant_method": "awq"}}
+    content = dict(demo_sizes.content) | {"quantization_config": {"quant_method": "quip"}}
     (tmp_path / "config.json").write_text(json.dumps(content))
     quantized = read_model_sizes(str(tmp_path))
-    assert quantized.config == demo_sizes.config and ["with AWQ" in problem for problem in quantized.problems] == [True]
+    assert quantized.config == demo_sizes.config and ["with quip" in problem for problem in quantized.problems] == [
+        True
+    ]
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["OtherForCausalLM"]}))
     other = read_model_sizes(str(tmp_path))
     assert other.config is None and "OtherForCausalLM" in other.problems[0]

@@ -138,7 +138,7 @@ REFUSED: Mapping[str, Mapping[str, Any]] = {
     "code in the model folder": {
         "architectures": ["FooForCausalLM"], "model_type": "foo", "auto_map": {"AutoModelForCausalLM": "foo.Foo"},
     },
-    "quantized weights": {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "gptq"}},
+    "quantized weights": {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "hqq"}},
 }  # fmt: skip
 """Kind of model -> the fields of a config.json of this kind."""
 

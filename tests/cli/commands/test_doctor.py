@@ -207,7 +207,7 @@ def test_an_invalid_folder_is_a_problem_with_its_reason(
 UNSUPPORTED: dict[str, dict[str, object]] = {
     "gguf": {"model.gguf": ""},
     "lora": {"adapter_config.json": {"base_model_name_or_path": "a/b"}},
-    "awq": {"config.json": {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "awq"}}},
+    "quip": {"config.json": {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "quip"}}},
     "vision": {"config.json": {"architectures": ["LlavaForConditionalGeneration"], "vision_config": {}}},
     "encoder": {"config.json": {"architectures": ["BertForMaskedLM"]}},
     "unknown": {"config.json": {"architectures": ["Mamba2ForCausalLM"]}},

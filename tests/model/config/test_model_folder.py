@@ -57,8 +57,6 @@ def test_an_empty_folder_has_no_config(tmp_path: Path) -> None:
     [
         ({"pytorch_model__bin": b""}, "pytorch_model.bin is a pickle; only safetensors are supported"),
         ({"consolidated__pth": b""}, "consolidated.pth is a pickle"),
-        ({"model__safetensors": b"", "quant_config__json": {}}, "quantized with AWQ (quant_config.json)"),
-        ({"model__safetensors": b"", "quantize_config__json": {}}, "quantized with GPTQ (quantize_config.json)"),
     ],
 )
 def test_weights_in_another_format_are_named(tmp_path: Path, files: dict[str, object], message: str) -> None:

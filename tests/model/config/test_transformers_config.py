@@ -218,8 +218,8 @@ def test_configs_that_transformers_writes_are_refused(config: str, message: str)
 
 
 def test_quantized_weights_are_refused() -> None:
-    with pytest.raises(UnsupportedModel, match="quantized with GPTQ"):
-        of(quantization_config={"quant_method": "gptq"})
+    with pytest.raises(UnsupportedModel, match="quantized with quip"):
+        of(quantization_config={"quant_method": "quip"})
 
 
 def test_without_transformers_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,6 +169,18 @@ def test_an_unused_tensor_of_what_is_computed_is_an_error_that_names_it(llama: P
     assert hint in caught.value.message
 
 
+def test_a_bias_of_zeros_is_left_out_and_another_is_not(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Folders of AutoGPTQ have a bias for every quantized module."""
+    name, bias = "model.layers.1.self_attn.k_proj.bias", torch.zeros(32)
+    rewrite(llama, lambda tensors: tensors.update({name: bias}))
+    load(llama)
+    assert f"tensors that the architecture does not use are left out (1): {name}" in caplog.text
+    bias[31] = 1e-3
+    rewrite(llama, lambda tensors: tensors.update({name: bias}))
+    with pytest.raises(ModelError, match=r"k_proj\.bias, which the architecture does not use"):
+        load(llama)
+
+
 def test_a_bias_of_a_tied_head_is_an_error_too(tmp_path: Path) -> None:
     folder = save_tiny("qwen2", tmp_path, seed=1)
     rewrite(folder, lambda tensors: tensors.update({"lm_head.bias": torch.zeros(2)}))

@@ -13,9 +13,6 @@ SHARDS = "model-*-of-*.safetensors"
 HEADER_LENGTH_BYTES = 8
 """Bytes at the beginning of a safetensors file, which hold the length of its header as a little-endian integer."""
 
-QUANTIZATION_FILES = {"quant_config.json": "AWQ", "quantize_config.json": "GPTQ"}
-"""File that a quantized checkpoint without a quantization_config has -> its method."""
-
 ORIGINAL = "use the original model in safetensors, with --quantization int8 on a CPU or fp8 on a GPU"
 
 
@@ -71,11 +68,6 @@ def weight_files(folder: Path) -> dict[Path, tuple[str, ...]]:
 
     Raises ModelError for a missing file and an invalid index, UnsupportedModel for weights in another format.
     """
-    for file, method in QUANTIZATION_FILES.items():
-        if (folder / file).is_file():
-            raise unsupported_model(
-                f"the weights in {folder} are quantized with {method} ({file}), which is not supported", ORIGINAL
-            )
     if (folder / SINGLE_FILE).is_file():
         return {folder / SINGLE_FILE: ()}
     if not (folder / INDEX_FILE).is_file():

@@ -1,9 +1,10 @@
-"""quantization_entry, check_quantization: what config.json says about quantized weights. Imports no torch."""
+"""quantization_entry, folder_quantization: what a model folder says about quantized weights. Imports no torch."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from chairlift.model.config.model_folder import ORIGINAL, unsupported_model
+from chairlift.model.config.model_folder import ORIGINAL, read_json, unsupported_model
 
 QUANTIZATION_FIELDS = ("quantization_config", "compression_config")
 """Fields of a quantized checkpoint's config.json; the second is that of compressed-tensors."""
@@ -11,7 +12,10 @@ QUANTIZATION_FIELDS = ("quantization_config", "compression_config")
 QUANTIZATION_NAMES = {"awq": "AWQ", "gptq": "GPTQ"}
 """Methods of quantization_config that are written in another way than the file has them."""
 
-SUPPORTED_METHODS: tuple[str, ...] = ("bitsandbytes",)
+QUANTIZATION_FILES = {"quant_config.json": "awq", "quantize_config.json": "gptq"}
+"""File of older folders that has the entry which config.json lacks -> its method, unless the file names another."""
+
+SUPPORTED_METHODS: tuple[str, ...] = ("awq", "gptq", "bitsandbytes")
 """Methods whose weights a module in model/weights/formats/ reads; it checks the rest of the entry."""
 
 
@@ -25,6 +29,23 @@ def quantization_entry(content: Mapping[str, Any]) -> tuple[str, str | None, Map
     if method is None and (entry.get("load_in_4bit") or entry.get("load_in_8bit")):
         method = "bitsandbytes"
     return field, None if method is None else str(method), entry
+
+
+def folder_quantization(folder: Path) -> tuple[str, str | None, Mapping[str, Any]] | None:
+    """Return where a folder says how its weights are quantized, for messages, the method and the entry; None without.
+
+    The entry of config.json counts, and without one that of the file which older versions of the tools wrote.
+    Raises ModelError for a file that is not JSON.
+    """
+    config = folder / "config.json"
+    if config.is_file() and (found := quantization_entry(read_json(config))) is not None:
+        field, method, entry = found
+        return f"{field} in config.json", method, entry
+    for name, method in QUANTIZATION_FILES.items():
+        if (folder / name).is_file():
+            entry = read_json(folder / name)
+            return name, str(entry.get("quant_method") or method), entry
+    return None
 
 
 def check_quantization(content: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from chairlift.model.config.model_folder import read_json
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.transformers_config import TransformersConfig, needs_own_code
 from chairlift.model.device.dtypes import resolve_dtype, torch_dtype
-from chairlift.model.weights.checkpoint import Checkpoint
+from chairlift.model.weights.checkpoint import EMBEDDING, Checkpoint
 from chairlift.model.weights.formats.registry import is_safetensors
 
 
@@ -65,7 +65,8 @@ def load_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConfi
 def _dense_weights(folder: Path, shape: TransformersConfig, dtype: torch.dtype) -> dict[str, Tensor]:
     """Return the numbers of weights in a format that transformers does not read. Raises ModelError."""
     checkpoint = Checkpoint.open(folder, shape.architecture)
-    checkpoint.resolve_tied_embeddings(tied=True)
+    if EMBEDDING in checkpoint.tensors:  # others, such as GPT-NeoX, have an embedding of another name
+        checkpoint.resolve_tied_embeddings(tied=True)
     return {name: checkpoint.read(name, dtype).to(dtype) for name in checkpoint.tensors}
 
 

@@ -89,7 +89,9 @@ class Checkpoint:
         modules = modules_of(expected)
         is_base_model = self.tensors[EMBEDDING].name.startswith(BASE_PREFIXES)
         wrong = [
-            stored for name, stored in unused.items() if changes_tokens(name, modules, is_base_model=is_base_model)
+            stored
+            for name, stored in unused.items()
+            if changes_tokens(name, modules, is_base_model=is_base_model) and not self._is_zero_bias(name)
         ]
         if wrong:
             raise unused_tensor_error(str(wrong[0].file), [stored.name for stored in wrong])
@@ -98,6 +100,14 @@ class Checkpoint:
             "%s: tensors that the architecture does not use are left out (%d): %s",
             next(iter(unused.values())).file.parent, len(names), shown_names(names),
         )  # fmt: skip
+
+    def _is_zero_bias(self, name: str) -> bool:
+        """Return whether a tensor is a bias that adds nothing; AutoGPTQ wrote one for every quantized module."""
+        module, _, kind = name.rpartition(".")
+        weight, bias = self.tensors.get(f"{module}.weight"), self.tensors[name]
+        if kind != "bias" or weight is None or bias.shape != weight.shape[:1] or bias.dense_dtype is None:
+            return False
+        return not bias.dense().any()
 
     def check_not_quantized(self) -> None:
         """Raise ModelError for a tensor of 8 bits, which is quantized, whatever config.json says."""

@@ -1,0 +1,182 @@
+"""GroupedWeight: a weight as integer codes with a scale and a zero for each group of inputs, packed in int32 words.
+
+The number at output o and input i is (codes[o, i] - zeros[o, g]) * scales[o, g], where g is the group of input i. A
+code minus a zero is an integer of at most 9 bits, so its product with a scale of 16 bits is exact in float32.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from chairlift.core.errors import ModelError
+from chairlift.model.weights.formats.dense_rows import dense_rows
+from chairlift.model.weights.formats.tensors_by_module import ModuleTensors, tensors_by_module
+from chairlift.model.weights.shard import Part
+from chairlift.model.weights.stored_weight import StoredWeight
+
+WORD_BITS = 32
+WHOLE_INPUT = -1
+"""The group_size of one group for all inputs."""
+
+SCALE_DTYPES = ("F16", "BF16", "F32")
+
+
+class GroupLayout(Protocol):
+    """How a format packs the codes of a module with O outputs, I inputs and G groups."""
+
+    def codes(self, rows: range) -> Tensor:
+        """Return the codes of some outputs, uint8 [n, I]."""
+        ...
+
+    def zeros(self) -> Tensor:
+        """Return the codes of zero, an integer dtype, [O, G]."""
+        ...
+
+    def groups(self) -> Tensor:
+        """Return the group of each input, int64 [I]. Raises ModelError for a group that does not exist."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedWeight:
+    """A StoredWeight (stored_weight.py) in several tensors.
+
+    Attributes:
+        qweight: the packed codes, for messages.
+        scales: float16, bfloat16 or float32 [G, O].
+        shape: (O, I).
+        dtype: method and bits, such as "AWQ 4-bit".
+        layout: reads the codes.
+    """
+
+    qweight: StoredWeight
+    scales: StoredWeight
+    shape: tuple[int, ...]
+    dtype: str
+    layout: GroupLayout
+
+    @property
+    def file(self) -> Path:
+        """See StoredWeight."""
+        return self.qweight.file
+
+    @property
+    def name(self) -> str:
+        """See StoredWeight."""
+        return self.qweight.name
+
+    @property
+    def dense_dtype(self) -> str:
+        """See StoredWeight."""
+        return "float32"
+
+    def dense(self, part: Part | None = None, dtype: torch.dtype | None = None) -> Tensor:
+        """See StoredWeight; raises ModelError for a scale that is infinite or NaN and for a wrong group."""
+        scales = self.scales.dense().float()
+        if not torch.isfinite(scales).all():
+            raise damaged(self.scales, "has a scale that is infinite or not a number")
+        scales, zeros, groups = scales.t().contiguous(), self.layout.zeros().float(), self.layout.groups()
+
+        def read(rows: range) -> Tensor:
+            own = slice(rows.start, rows.stop)
+            numbers = self.layout.codes(rows).float()
+            return numbers.sub_(zeros[own].index_select(1, groups)).mul_(scales[own].index_select(1, groups))
+
+        return dense_rows(self.shape, part, dtype or torch.float32, read)
+
+
+def grouped_weights(
+    folder: Path, architecture: str, kinds: Collection[str], make: Callable[[ModuleTensors], GroupedWeight]
+) -> Iterator[tuple[str, StoredWeight]]:
+    """Yield the weights of a folder by canonical name; all other tensors are as the format safetensors has them.
+
+    Args:
+        folder: the model folder.
+        architecture: as for WeightFormat.
+        kinds: last parts of the names of tensors that a module's weight is made of.
+        make: makes the weight of a module that has a qweight.
+
+    Raises ModelError as the format safetensors and `make` do.
+    """
+    for module, tensors in tensors_by_module(folder, architecture).items():
+        is_quantized = "qweight" in tensors
+        if is_quantized:
+            yield f"{module}.weight", make(tensors)
+        for kind, tensor in tensors.items():
+            if not is_quantized or kind not in kinds:
+                yield f"{module}.{kind}" if module else kind, tensor
+
+
+def unpacked(words: Tensor, bits: int) -> Tensor:
+    """Return the codes in rows of words, each row a stream of codes from its lowest bit.
+
+    Args:
+        words: int32 [n, W]; for 3 bits W is a multiple of 3.
+        bits: 2, 3, 4 or 8.
+
+    Returns uint8 [n, 32 * W / bits].
+    """
+    data, mask = words.contiguous().view(torch.uint8), 2**bits - 1
+    if bits == 8:
+        return data
+    if bits == 3:
+        first, second, third = data.view(len(data), -1, 3).int().unbind(-1)
+        stream = first | second << 8 | third << 16  # three bytes hold eight codes
+        return torch.stack([stream >> shift & mask for shift in range(0, 24, 3)], dim=-1).to(torch.uint8).flatten(1)
+    return torch.stack([data >> shift & mask for shift in range(0, 8, bits)], dim=-1).flatten(1)
+
+
+def group_size_of(entry: Mapping[str, Any], source: str, *names: str) -> int:
+    """Return the group size of an entry, by the first of the names that it has.
+
+    Raises ModelError unless it is positive or WHOLE_INPUT.
+    """
+    size = next((entry[name] for name in names if entry.get(name) is not None), None)
+    if isinstance(size, bool) or not isinstance(size, int) or (size <= 0 and size != WHOLE_INPUT):
+        raise ModelError(f"{names[0]} of {source} must be a positive integer or {WHOLE_INPUT}, got {size!r}")
+    return size
+
+
+def num_groups(inputs: int, group_size: int) -> int:
+    """Return the number of groups of a row; the last may be shorter."""
+    return 1 if group_size == WHOLE_INPUT else -(-inputs // group_size)
+
+
+def consecutive_groups(inputs: int, group_size: int) -> Tensor:
+    """Return the group of each input where groups are consecutive inputs, int64 [inputs]."""
+    return torch.arange(inputs) // (inputs if group_size == WHOLE_INPUT else group_size)
+
+
+def require_tensor(tensors: ModuleTensors, kind: str) -> StoredWeight:
+    """Return a tensor of a module. Raises ModelError that names the missing tensor and the file."""
+    if (found := tensors.get(kind)) is not None:
+        return found
+    beside = tensors["qweight"]
+    missing = beside.name.removesuffix("qweight") + kind
+    message = f"tensor {missing} is missing, but {beside.file} has {beside.name}"
+    raise ModelError(message, file=str(beside.file), tensor=missing)
+
+
+def check_tensor(tensor: StoredWeight, dtypes: Collection[str], shape: tuple[int, ...]) -> None:
+    """Raise ModelError, with the tensor's name and file, for another dtype or shape."""
+    if tensor.dtype not in dtypes:
+        raise damaged(tensor, f"has dtype {tensor.dtype}, required is {' or '.join(dtypes)}")
+    if tensor.shape != shape:
+        raise damaged(tensor, f"has shape {tensor.shape}, the weight's other tensors require {shape}")
+
+
+def packed_shape(qweight: StoredWeight) -> tuple[int, int]:
+    """Return the shape of packed codes. Raises ModelError unless they are int32 with two axes that have elements."""
+    if len(qweight.shape) != 2 or 0 in qweight.shape:
+        raise damaged(qweight, f"has shape {qweight.shape}, required are two axes that are not empty")
+    check_tensor(qweight, ("I32",), qweight.shape)
+    return qweight.shape[0], qweight.shape[1]
+
+
+def damaged(tensor: StoredWeight, problem: str) -> ModelError:
+    """Return the error for a tensor that cannot be read."""
+    return ModelError(f"tensor {tensor.name} in {tensor.file} {problem}", file=str(tensor.file), tensor=tensor.name)
