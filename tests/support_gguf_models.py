@@ -37,17 +37,18 @@ SCALE_PLACES = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_XS": (0,)}
 
 def write_gguf(
     path: Path, kind: str, type_of: Callable[[str], str], *, seed: int = 0, num_files: int = 1, tokens: Any = None,
-    **changes: Any,
+    vector_type: str = "F32", **changes: Any,
 ) -> Any:  # fmt: skip
     """Write a model of a kind (a key of VARIANTS) and return it in float64.
 
     Args:
         path: the file; with several files the name before "-00001-of-".
         kind: the architecture.
-        type_of: name of a matrix in the file -> name of its type. Vectors are F32.
+        type_of: name of a matrix in the file -> name of its type.
         seed: of the weights.
         num_files: number of split files.
         tokens: called with the writer, adds a tokenizer.
+        vector_type: type of norms and biases.
         changes: fields of the config.
     """
     model = tiny_hf_model(kind, seed, torch.float64, **{**SIZES, **LAYERS.get(kind, {}), **changes})
@@ -68,7 +69,7 @@ def write_gguf(
             offset = 1.0 if name == "gemma3" and parameter.endswith("norm.weight") else 0.0
             numbers = parameters[parameter].float().numpy()
             numbers = (numbers if order is None else numbers[order]) + np.float32(offset)
-            wanted = type_of(tensor) if numbers.ndim > 1 else "F32"
+            wanted = type_of(tensor) if numbers.ndim > 1 else vector_type
             data, numbers = _encode(numbers, wanted, rng)
             kind_of = gguf.GGMLQuantizationType[wanted]
             writer.add_tensor(tensor, data, raw_dtype=None if wanted in ("F32", "F16") else kind_of)

@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, trainers
 
-from chairlift.text.gguf_tokenizer import tokenizer_files
+from chairlift.text.gguf_tokenizer import template_files, tokenizer_files
 from chairlift.text.tokenizer import HFTokenizer
 from support_text import CORPUS, byte_level
 
@@ -74,7 +74,7 @@ def sentencepiece_metadata(**changes: Any) -> dict[str, Any]:
 
 def load(folder: Path, metadata: dict[str, Any]) -> HFTokenizer:
     """Write the files of the metadata into a folder, and read them as a model folder."""
-    for name, text in tokenizer_files(metadata).items():
+    for name, text in (tokenizer_files(metadata) | template_files(metadata)).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return HFTokenizer.load(folder)

@@ -6,6 +6,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 from huggingface_hub import errors
+from huggingface_hub.utils import filter_repo_objects
 
 NOT_CACHED = errors.LocalEntryNotFoundError("not here\nat all")
 
@@ -54,7 +55,7 @@ class PlayedRepository:
                 raise NOT_CACHED
             return str(self.cache)
         names = self.list_repo_files(name)
-        wanted = huggingface_hub.utils.filter_repo_objects(names, allow_patterns=allow_patterns)
+        wanted = filter_repo_objects(names, allow_patterns=allow_patterns)
         for each in sorted(wanted):
             self.downloads.append(each)
             (self.cache / each).parent.mkdir(exist_ok=True)

@@ -19,7 +19,7 @@ from chairlift.engine.structured.llguidance_adapter import make_tokenizer
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.chat_template_files import read_templates
 from chairlift.text.gguf_generation import generation_fields
-from chairlift.text.gguf_tokenizer import tokenizer_files
+from chairlift.text.gguf_tokenizer import template_files, tokenizer_files
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tokenizer import ChatPrompt, HFTokenizer
 from support_gguf_tokenizer import (
@@ -178,13 +178,13 @@ def test_a_file_has_as_many_templates_as_it_names(tmp_path: Path) -> None:
     metadata = bpe_metadata() | templates | {"tokenizer.chat_templates": ["tool_use", "x"]}
     load(tmp_path, metadata)
     assert read_templates(tmp_path) == {"default": "A", "tool_use": "B"}
-    assert "chat_template.jinja" not in tokenizer_files(bpe_metadata())
+    assert "chat_template.jinja" not in template_files(bpe_metadata())
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a b", "x" * 101, "a\n"])
 def test_a_templates_name_is_a_file_name(name: str) -> None:
     with pytest.raises(ModelError, match="which is no file name"):
-        tokenizer_files(bpe_metadata() | {f"tokenizer.chat_template.{name}": "A"})
+        template_files(bpe_metadata() | {f"tokenizer.chat_template.{name}": "A"})
 
 
 @pytest.mark.parametrize("kind", ["bert", "t5", "rwkv", "plamo2", "none", "gemma4", "x" * 500])
@@ -223,9 +223,9 @@ def test_an_invalid_value_is_named(changes: dict[str, Any], words: str) -> None:
 
 def test_a_template_is_a_string_of_valid_characters() -> None:
     with pytest.raises(ModelError, match=r"tokenizer\.chat_template must be a string, got list"):
-        tokenizer_files(bpe_metadata() | {"tokenizer.chat_template": ["A"]})
+        template_files(bpe_metadata() | {"tokenizer.chat_template": ["A"]})
     with pytest.raises(ModelError, match=r"tokenizer\.chat_template is not valid Unicode"):
-        tokenizer_files(bpe_metadata() | {"tokenizer.chat_template": "\udc80"})
+        template_files(bpe_metadata() | {"tokenizer.chat_template": "\udc80"})
 
 
 TINY_BPE = {
@@ -263,7 +263,7 @@ def test_any_metadata_are_a_tokenizer_or_a_model_error_in_one_sentence(
     metadata = {key: value for key, value in (base | changes).items() if key not in absent}
     messages = []
     try:
-        files = tokenizer_files(metadata)
+        files = tokenizer_files(metadata) | template_files(metadata)
     except ModelError as error:
         messages.append(error.message)
     else:

@@ -36,7 +36,8 @@ GGUF = """## GGUF files
     chairlift serve -hf user/repo:Q4_K_M            the same, and so is hf.co/user/repo:Q4_K_M
     chairlift serve user/repo --hf-file FILE.gguf   a file by its name
 
-Without a type it is Q4_K_M, else Q8_0, else the first file. Only that file and those that belong to it are downloaded.
+Without a type it is Q4_K_M, else Q8_0, else the first file. Of the GGUF files only that one and those that belong to it
+are downloaded.
 Sizes, tokenizer, chat template, ends of turns and sampling defaults come from the file; no other files are needed. What
 is made of them is kept in the user's cache (`CHAIRLIFT_CACHE`, else `XDG_CACHE_HOME`, else ~/.cache).
 
@@ -47,8 +48,8 @@ is made of them is kept in the user's cache (`CHAIRLIFT_CACHE`, else `XDG_CACHE_
 * Vision parts (mmproj), calibration data (imatrix), LoRA adapters, types below 4 bits, big-endian files and version 1
   are refused with what to use instead.
 
-Weights are dequantized when they are loaded, exactly, to the `--dtype` of the model. `--quantization int8` rounds them
-to 8 bits again."""
+Weights are dequantized when they are loaded, exactly in float32, and rounded to the `--dtype` of the model.
+`--quantization int8` rounds them to 8 bits again."""
 
 BRIDGED_INTRO = """## By transformers' modules
 

@@ -142,6 +142,8 @@ def prepare(
         factory = RUNNER if runner.tensor_parallel_size == 1 else TENSOR_PARALLEL_RUNNER
         spec = RunnerSpec(factory, runner.encode())
         tokenizer, chat = _text(folder, values)
+        if values.get("tokenizer") is not None and folder is not None and tokenizer is not None:
+            _check_vocabulary(folder, runner.model_impl, tokenizer)
         return PreparedService(
             model=DEMO if model is None else str(model), spec=spec, scheduler=scheduler,
             caching=values.get("enable_prefix_caching", True), engine_mode=kind,
@@ -284,20 +286,30 @@ def _text(folder: Path | None, values: Mapping[str, Any]) -> tuple[Tokenizer | N
     return tokenizer, chat
 
 
+def _check_vocabulary(folder: Path, model_impl: str, tokenizer: Tokenizer) -> None:
+    """Raise ConfigError for a tokenizer of another model with ids beyond this model's embedding."""
+    from chairlift.model.config.select_model_config import read_config
+
+    rows = read_config(folder, model_impl).vocab_size
+    if tokenizer.vocab_size > rows:
+        message = f"the tokenizer has ids up to {tokenizer.vocab_size - 1}, the model's embedding has {rows} rows"
+        raise ConfigError(message, option="tokenizer")
+
+
 def _text_folders(folder: Path | None, tokenizer: str | None) -> list[Path]:
-    """Return the folders with the tokenizer and with templates, best first; empty for the tiny random model.
+    """Return the folders with the tokenizer and with templates, best first; the tiny random model has none.
 
     Raises ModelError for a GGUF file whose tokenizer is not supported, unless there is another one.
     """
-    if folder is None:
-        return []
     from chairlift.model.config.gguf_folder import check_tokenizer
     from chairlift.model.config.hub import resolve_tokenizer
 
-    if tokenizer is None:
-        check_tokenizer(folder)
-        return [folder]
-    return [resolve_tokenizer(tokenizer), folder]
+    own = [] if folder is None else [folder]
+    if tokenizer is not None:
+        return [resolve_tokenizer(tokenizer), *own]
+    for each in own:
+        check_tokenizer(each)
+    return own
 
 
 def _defaults(folder: Path | None, tokenizer: Tokenizer | None, model_impl: str) -> ModelDefaults:

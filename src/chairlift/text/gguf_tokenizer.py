@@ -24,7 +24,7 @@ NAMED_ROLES = ("bos", "eos", "unk", "sep", "pad", "mask")
 
 
 def tokenizer_files(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return file name -> text: tokenizer.json, tokenizer_config.json and the chat templates that the file has.
+    """Return file name -> text: tokenizer.json and tokenizer_config.json.
 
     Args:
         metadata: the GGUF file's keys and values; an array is a list.
@@ -56,11 +56,10 @@ def tokenizer_files(metadata: Mapping[str, Any]) -> dict[str, str]:
         **parts,
         "post_processor": _post_processor(vocabulary, surrounding),
     }
-    files = {
+    return {
         "tokenizer.json": json.dumps(tokenizer, ensure_ascii=False),
         "tokenizer_config.json": json.dumps(_config(vocabulary, surrounding), ensure_ascii=False, indent=2),
     }
-    return files | _templates(metadata)
 
 
 def _pre_tokenizer(metadata: Mapping[str, Any]) -> PreTokenizer:
@@ -155,7 +154,7 @@ def _config(vocabulary: GGUFVocabulary, surrounding: Mapping[str, bool]) -> dict
     return config
 
 
-def _templates(metadata: Mapping[str, Any]) -> dict[str, str]:
+def template_files(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Return the file name and text of each chat template. Raises ModelError for a name that is no file name."""
     files: dict[str, str] = {}
     for key in sorted(metadata):

@@ -33,7 +33,7 @@ def test_a_file_has_the_files_of_a_folder(cache: Path) -> None:
     assert folder.parent == cache
     assert {each.name for each in folder.iterdir()} == {
         "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
-        "gguf.json",
+        "chairlift_gguf.json",
     }  # fmt: skip
     assert gguf_file_of(folder) == smollm2_file() and gguf_file_of(folder.parent) is None
     assert read_decoder_config(folder).hidden_size == 576
@@ -135,6 +135,55 @@ def test_files_that_are_no_models_and_pointers_that_are_broken_are_named(tmp_pat
         gguf_folder(tmp_path / "a.gguf")
     with pytest.raises(ModelError, match=r"cannot read .*b\.gguf: No such file"):
         gguf_folder(tmp_path / "b.gguf")
-    (tmp_path / "gguf.json").write_text(json.dumps({"file": 5}))
-    with pytest.raises(ModelError, match=r"gguf\.json names no file"):
-        gguf_file_of(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "chairlift_gguf.json"])
+@pytest.mark.parametrize("damage", ["emptied", "removed"])
+def test_a_damaged_folder_is_made_again(name: str, damage: str) -> None:
+    folder = gguf_folder(smollm2_file())
+    whole = (folder / name).read_bytes()
+    if damage == "emptied":
+        (folder / name).write_bytes(b"")
+    else:
+        (folder / name).unlink()
+    assert gguf_folder(smollm2_file()) == folder and (folder / name).read_bytes() == whole
+
+
+def test_another_version_of_the_code_makes_another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = gguf_folder(smollm2_file())
+    monkeypatch.setattr(module, "_code", lambda: b"another")
+    assert gguf_folder(smollm2_file()) != first
+
+
+@pytest.mark.parametrize("pointer", [5, {"file": 5}, {"file": "/other.gguf"}, {"file": "/other.gguf", "folder": "/x"}])
+def test_a_folder_from_elsewhere_names_no_file(pointer: object, tmp_path: Path) -> None:
+    (tmp_path / "chairlift_gguf.json").write_text(json.dumps(pointer))
+    assert gguf_file_of(tmp_path) is None
+    copy = shutil.copytree(gguf_folder(smollm2_file()), tmp_path / "copy")
+    assert gguf_file_of(copy) is None
+
+
+def test_names_of_any_bytes_and_settings_that_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = Path(os.fsdecode(bytes(tmp_path) + b"/\xff.gguf"))
+    write_gguf(tmp_path / "a.gguf", "llama", q8_0)
+    (tmp_path / "a.gguf").rename(odd)
+    assert gguf_file_of(gguf_folder(odd)) == odd
+    monkeypatch.setenv("CHAIRLIFT_CACHE", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert gguf_folder(odd).parent == tmp_path / "home/.cache/chairlift/gguf"
+
+
+def test_without_its_tokenizer_a_file_still_has_its_templates_and_ends(tmp_path: Path) -> None:
+    def unknown(writer: Any) -> None:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("of tomorrow")
+        writer.add_token_types([1] * 304)
+        writer.add_chat_template("{{ 'plain' }}")
+        writer.add_float32("general.sampling.temp", 0.25)
+
+    write_gguf(tmp_path / "a.gguf", "llama", q8_0, tokens=unknown)
+    folder = gguf_folder(tmp_path / "a.gguf")
+    assert read_templates(folder) == {"default": "{{ 'plain' }}"} and not (folder / "tokenizer.json").exists()
+    fields = json.loads((folder / "generation_config.json").read_text())
+    assert fields["temperature"] == 0.25 and 2 in fields["eos_token_id"]

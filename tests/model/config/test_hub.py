@@ -68,7 +68,7 @@ def test_no_name_is_refused() -> None:
 def test_a_whole_cached_snapshot_needs_no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     hub = play(monkeypatch, whole(tmp_path / "cached"), AssertionError("asked the network"))
     assert resolve_model("owner/name", "abc") == tmp_path / "cached"
-    assert [(call["name"], call["local"], call["revision"]) for call in hub.calls] == [("owner/name", True, "abc")]
+    assert {(call["name"], call["local"], call["revision"]) for call in hub.calls} == {("owner/name", True, "abc")}
 
 
 def test_of_a_model_that_is_not_loaded_only_the_config_is_downloaded(
@@ -80,7 +80,7 @@ def test_of_a_model_that_is_not_loaded_only_the_config_is_downloaded(
     assert resolve_model("owner/name", config_only=True) == cached, "a cached config needs no weights"
     (cached / "config.json").unlink()
     assert resolve_model("owner/name", config_only=True) == fetched
-    assert [call["allow_patterns"] for call in hub.calls] == [["config.json"]] * 3
+    assert {tuple(call.get("allow_patterns", ())) for call in hub.calls if not call["local"]} == {("config.json",)}
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_without_the_hub_the_file_in_the_cache_is_the_model(repository: PlayedRe
             None,
             "user/tiny has no GGUF file of type Q6_K; it has BF16/Tiny-BF16-00001-of-00002.gguf, ",
         ),
-        ("user/tiny", "other.gguf", "user/tiny has no file other.gguf"),
+        ("user/tiny", "other.gguf", "user/tiny has no GGUF file other.gguf of a model"),
     ],
 )
 def test_a_file_that_the_repository_does_not_have_is_named(
@@ -205,6 +205,43 @@ def test_a_file_that_the_repository_does_not_have_is_named(
     with pytest.raises(ModelError, match=re.escape(message)):
         resolve_model(name, hf_file=hf_file)
     assert not [each for each in repository.downloads if each.endswith(".gguf")]
+
+
+@pytest.mark.parametrize(
+    ("name", "hf_file", "message"),
+    [
+        ("models/none.gguf", None, "there is no file 'models/none.gguf'"),
+        ("m/none.gguf:Q8_0", None, "there is no file 'm/none.gguf:Q8_0'"),
+        ("user/tiny:Q8_0", "Tiny-Q8_0.gguf", "user/tiny is given with the type Q8_0 and with the file Tiny-Q8_0.gguf"),
+        ("user/tiny", "README.md", "user/tiny has no GGUF file README.md of a model"),
+        ("user/tiny", "mmproj-F16.gguf", "user/tiny has no GGUF file mmproj-F16.gguf of a model"),
+        ("~nobody-of-this-name/model", None, "there is no model folder"),
+        ("x" * 5000, None, "there is no model folder"),
+    ],
+)
+def test_names_that_mean_nothing_download_nothing(
+    repository: PlayedRepository, name: str, hf_file: str | None, message: str
+) -> None:
+    with pytest.raises(ModelError) as caught:
+        resolve_model(name, hf_file=hf_file)
+    assert str(caught.value).startswith(message) and repository.downloads == []
+
+
+def test_a_file_in_the_cache_is_served_without_the_network_and_a_part_alone_is_not_downloaded(
+    repository: PlayedRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert resolve_model("user/tiny:latest") == resolve_model("user/tiny")
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: pytest.fail("asked the network"))
+    assert model_type(resolve_model("user/tiny")) == "llama"
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", repository.list_repo_files)
+    (repository.files / "BF16" / "Tiny-BF16-00001-of-00002.gguf").unlink()
+    with pytest.raises(ModelError, match="user/tiny has only 1 of the files that belong to BF16/Tiny-BF16-00002-of"):
+        resolve_model("user/tiny:bf16")
+    assert not [each for each in repository.downloads if "BF16" in each]
+
+
+def test_a_plan_of_a_repository_without_a_config_reads_the_file(repository: PlayedRepository) -> None:
+    assert model_type(resolve_model("user/tiny", config_only=True)) == "llama"
 
 
 def test_a_folder_with_gguf_files_is_the_default_one_or_that_of_a_type(repository: PlayedRepository) -> None:
@@ -216,6 +253,8 @@ def test_a_folder_with_gguf_files_is_the_default_one_or_that_of_a_type(repositor
         resolve_model(f"{folder}:Q6_K")
     with pytest.raises(ModelError, match="there is no file other in"):
         resolve_model(str(folder), hf_file="other")
+    with pytest.raises(ModelError, match="is a file, which has no file 'b'"):
+        resolve_model(str(folder / "Tiny-Q8_0.gguf"), hf_file="b")
     with pytest.raises(ModelError, match="is a file, which has no revision 'main'"):
         resolve_model(str(folder / "Tiny-Q8_0.gguf"), "main")
     (folder / "config.json").write_text("{}")
@@ -229,9 +268,13 @@ def test_a_tokenizer_is_a_folder_a_file_or_a_hub_id(
     assert (resolve_tokenizer(str(smollm2_file())) / "tokenizer.json").is_file()
     with pytest.raises(ModelError, match=r"Tiny-Q8_0\.gguf: .*no tokenizer"):
         resolve_tokenizer(str(repository.files / "Tiny-Q8_0.gguf"))
-    with pytest.raises(ModelError, match=r"there is no tokenizer\.json in"):
-        resolve_tokenizer(str(repository.files))
+    assert resolve_tokenizer(str(smollm2_file().parent)) == resolve_tokenizer(str(smollm2_file()))
+    with pytest.raises(ModelError, match=r"Tiny-Q8_0\.gguf: .*no tokenizer"):
+        resolve_tokenizer("hf.co/user/tiny:Q8_0")
     (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"there is no tokenizer\.json in"):
+        resolve_tokenizer(str(tmp_path / "own"))
     (tmp_path / "own" / "tokenizer.json").write_text("{}")
     assert resolve_tokenizer(str(tmp_path / "own")) == tmp_path / "own"
     play(monkeypatch, NOT_CACHED, tmp_path / "own")

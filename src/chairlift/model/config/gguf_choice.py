@@ -3,7 +3,8 @@
     user/repo:Q4_K_M, hf.co/user/repo:q4_k_m      the file whose name ends in -Q4_K_M.gguf or .Q4_K_M.gguf
     user/repo                                     Q4_K_M, else Q8_0, else the first file
 
-Files of vision parts (mmproj) and calibration data (imatrix) are never meant. Split files belong together.
+Files of vision parts (mmproj), calibration data (imatrix) and draft models (mtp, draft) are never meant. Split files
+belong together.
 """
 
 import re
@@ -12,27 +13,28 @@ from pathlib import PurePosixPath
 
 from chairlift.core.errors import ModelError
 
+DEFAULT_TAG = "latest"
+"""The tag of Ollama that means no type."""
+
 DEFAULT_TAGS = ("Q4_K_M", "Q8_0")
 """What a name without a tag means, as far as a repository has it; that of llama.cpp."""
 
-HOSTS = ("https://huggingface.co/", "https://hf.co/", "huggingface.co/", "hf.co/")
-"""Beginnings of the names of hub ids in other programs."""
+HOST = re.compile(r"(https?://)?(huggingface\.co|hf\.co)/", re.IGNORECASE)
+"""Beginning of the names of hub ids in other programs."""
 
 TAG = re.compile(r"[A-Za-z0-9][\w.-]*")
 SPLIT_END = re.compile(r"-(\d{5})-of-(\d{5})$")
-OTHER_PARTS = re.compile(r"(^|[-_.])(mmproj|imatrix)([-_.]|$)", re.IGNORECASE)
+OTHER_PARTS = re.compile(r"(^|[-_.])(mmproj|imatrix|mtp|draft)([-_.]|$)", re.IGNORECASE)
 MAX_SHOWN = 12
 
 
 def split_tag(name: str) -> tuple[str, str | None]:
     """Return a hub id without its host and tag, and the tag; a name of another form is returned as it is."""
-    for host in HOSTS:
-        if name.startswith(host):
-            name = name.removeprefix(host).rstrip("/")
-            break
+    if (host := HOST.match(name)) is not None:
+        name = name[host.end() :].rstrip("/")
     repository, separator, tag = name.partition(":")
     if separator and TAG.fullmatch(tag) and repository.count("/") == 1:
-        return repository, tag
+        return repository, None if tag.lower() == DEFAULT_TAG else tag
     return name, None
 
 

@@ -95,8 +95,10 @@ def _sizes(
 ) -> dict[str, int]:
     layers = read.size("block_count")
     last = gguf_tensor_name(f"model.layers.{layers - 1}.input_layernorm.weight", architecture)
-    if last not in shapes:  # also bounds what is built for each layer
+    if last not in shapes:
         raise read.invalid("block_count", f"is {layers}, but the file has no tensor {last}")
+    if layers > len(shapes):  # bounds what is built for each layer
+        raise read.invalid("block_count", f"is {layers}, but the file has {len(shapes)} tensors")
     hidden, heads = read.size("embedding_length"), read.layer_size("attention.head_count", layers)
     kv_heads = read.layer_size("attention.head_count_kv", layers) if "attention.head_count_kv" in read else heads
     if heads % kv_heads:
@@ -135,6 +137,9 @@ def _vocab_size(read: GGUFMetadataReader, tokenizer: GGUFMetadataReader, shapes:
         return stated or tokenizer.list_length("tokens")
     if len(shape) != 2 or not 0 < shape[0] <= MAX_INT32:
         reason = f"has shape {shape}, not [vocab_size, embedding_length]"
+        raise ModelError(f"{read.file_name}: tensor {EMBEDDING} {reason}", file=read.file_name, tensor=EMBEDDING)
+    if "tokens" in tokenizer and (count := tokenizer.list_length("tokens")) > shape[0]:
+        reason = f"has {shape[0]} rows for {count} tokens"
         raise ModelError(f"{read.file_name}: tensor {EMBEDDING} {reason}", file=read.file_name, tensor=EMBEDDING)
     return shape[0]
 

@@ -2,24 +2,26 @@
 
     config.json, generation_config.json                           sizes, ends of sequences, sampling defaults
     tokenizer.json, tokenizer_config.json, chat_template.jinja    vocabulary, special tokens, templates
-    gguf.json                                                     where the file is, and why a tokenizer is missing
+    chairlift_gguf.json                       where the file and this folder are, and why a tokenizer is missing
 
 So everything that reads a model folder reads a GGUF file as well; only the weights have a format of their own
 (weights/formats/gguf.py). The folder is kept in the user's cache, CHAIRLIFT_CACHE or XDG_CACHE_HOME or ~/.cache, under
-a digest of the path, size and time of the file: the next start does not make it again. Where nothing can be kept, it is
-in a temporary folder that ends with the process. Imports no torch.
+a digest of the path, size and time of the file and of the code that makes it: the next start does not make it again. A
+kept folder that is damaged is made again. Where nothing can be kept, it is in a temporary folder that ends with the
+process. Imports no torch.
 """
 
 import array
 import atexit
 import contextlib
+import functools
 import hashlib
 import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +29,11 @@ from chairlift.core.errors import ModelError, UnsupportedModel
 from chairlift.model.config.gguf_config import config_fields
 from chairlift.model.config.gguf_file import GGUFFile, read_gguf, split_paths
 from chairlift.model.config.gguf_tensor_names import ROPE_DIVISORS
-from chairlift.model.config.model_folder import read_json
+from chairlift.text import gguf_tokenizer
 from chairlift.text.gguf_generation import generation_fields
-from chairlift.text.gguf_tokenizer import tokenizer_files
+from chairlift.text.gguf_tokenizer import REMEDY, template_files, tokenizer_files
 
-VERSION = 1
-"""Of the files' contents; another version makes them again."""
-
-POINTER = "gguf.json"
+POINTER = "chairlift_gguf.json"
 
 
 def gguf_folder(path: Path) -> Path:
@@ -43,45 +42,44 @@ def gguf_folder(path: Path) -> Path:
     Raises ModelError, with the file and the reason, for a file that is invalid, UnsupportedModel or
     UnsupportedArchitecture for one that Chairlift cannot run.
     """
-    first = split_paths(Path(os.path.abspath(path.expanduser())))[0]
+    first = split_paths(Path(os.path.abspath(path)))[0]
     cache, key = _cache(), _digest(first)
     folder = None if cache is None else cache / key
-    if folder is not None and (folder / POINTER).is_file():
+    if folder is not None and _is_whole(folder):
         return folder
-    contents = folder_contents(read_gguf(first))
+    pointer, contents = folder_contents(read_gguf(first))
     if folder is not None:
         with contextlib.suppress(OSError):
-            return _keep(folder, contents)
+            return _keep(folder, pointer, contents)
     temporary = Path(tempfile.mkdtemp(prefix="chairlift-gguf-"))
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     try:
-        _write(temporary, contents)
+        _write(temporary, temporary, pointer, contents)
     except OSError as error:
         raise ModelError(f"the files made from {first} cannot be written to {temporary}: {error}") from error
     return temporary
 
 
 def gguf_file_of(folder: Path) -> Path | None:
-    """Return the GGUF file of a folder that gguf_folder made; None for another folder. Raises ModelError."""
-    if not (folder / POINTER).is_file():
-        return None
-    file = read_json(folder / POINTER).get("file")
-    if not isinstance(file, str):
-        raise ModelError(f"{folder / POINTER} names no file", file=str(folder / POINTER))
-    return Path(file)
+    """Return the GGUF file of a folder that gguf_folder made; None for another folder.
+
+    A folder that was copied or downloaded is another one, whatever files it has.
+    """
+    pointer = _pointer(folder)
+    return None if pointer is None else Path(pointer["file"])
 
 
 def check_tokenizer(folder: Path) -> None:
     """Raise the error for which gguf_folder could not make a tokenizer; with a remedy it is an UnsupportedModel."""
-    if not (folder / POINTER).is_file() or not (problem := read_json(folder / POINTER).get("tokenizer_problem")):
+    if (pointer := _pointer(folder)) is None or (problem := pointer.get("tokenizer_problem")) is None:
         return
     if (remedy := problem.get("remedy")) is not None:
         raise UnsupportedModel(str(problem["message"]), remedy=str(remedy))
     raise ModelError(str(problem["message"]))
 
 
-def folder_contents(gguf: GGUFFile) -> dict[str, str]:
-    """Return the names and texts of the files in the folder. Raises as gguf_folder."""
+def folder_contents(gguf: GGUFFile) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what the folder says about the file, and the names and texts of its files. Raises as gguf_folder."""
     tensors, metadata, name = gguf.tensors, gguf.metadata, str(gguf.path)
     fields = config_fields(
         metadata, {each.name: each.shape for each in tensors.values()}, name, rope_divisors=_rope_divisors(gguf),
@@ -89,12 +87,19 @@ def folder_contents(gguf: GGUFFile) -> dict[str, str]:
     )  # fmt: skip
     pointer: dict[str, Any] = {"file": name}
     files = {"config.json": _json(fields)}
-    try:
-        files |= tokenizer_files(metadata)
-        files["generation_config.json"] = _json(generation_fields(metadata))
-    except ModelError as error:  # the model itself may run with the tokenizer of another folder
-        pointer["tokenizer_problem"] = {"message": f"{name}: {error.message}", "remedy": error.details.get("remedy")}
-    return {**files, POINTER: _json(pointer)}
+    # The model itself may run with the tokenizer of another folder, and then needs the rest.
+    parts: tuple[Callable[[], dict[str, str]], ...] = (
+        lambda: template_files(metadata),
+        lambda: {"generation_config.json": _json(generation_fields(metadata))},
+        lambda: tokenizer_files(metadata),
+    )
+    for make in parts:
+        try:
+            files |= make()
+        except ModelError as error:
+            problem = {"message": f"{name}: {error.message}", "remedy": error.details.get("remedy", REMEDY)}
+            pointer["tokenizer_problem"] = problem
+    return pointer, files
 
 
 def _rope_divisors(gguf: GGUFFile) -> list[float] | None:
@@ -120,49 +125,85 @@ def _rope_divisors(gguf: GGUFFile) -> list[float] | None:
 
 def _cache() -> Path | None:
     """Return the folder of all kept ones; None for a user without a home."""
-    if (own := os.environ.get("CHAIRLIFT_CACHE")) is not None:
-        return Path(own).expanduser().absolute() / "gguf"
     try:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        if own := os.environ.get("CHAIRLIFT_CACHE"):
+            return Path(own).expanduser().absolute() / "gguf"
+        base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        return (base if base.is_absolute() else Path.home() / ".cache") / "chairlift" / "gguf"
     except RuntimeError:
         return None
-    return base / "chairlift" / "gguf"
 
 
 def _digest(first: Path) -> str:
-    """Return a digest of the files' paths, sizes and times. Raises ModelError for a missing file."""
-    digest = hashlib.sha256(str(VERSION).encode())
+    """Return a digest of the code and of the files' paths, sizes and times. Raises ModelError for a missing file."""
+    digest = hashlib.sha256(_code())
     for path in split_paths(first):
         try:
             status = path.stat()
         except OSError as error:
             raise ModelError(f"cannot read {path}: {error.strerror or error}", file=str(path)) from error
-        digest.update(f"\n{path}\n{status.st_size} {status.st_mtime_ns}".encode())
+        digest.update(b"\n" + os.fsencode(path) + f"\n{status.st_size} {status.st_mtime_ns}".encode())
     return digest.hexdigest()[:24]
 
 
-def _keep(folder: Path, contents: Mapping[str, str]) -> Path:
+@functools.cache
+def _code() -> bytes:
+    """Return a digest of the modules that make a folder: another version of them makes other files."""
+    digest = hashlib.sha256()
+    for folder in (Path(__file__).parent, Path(gguf_tokenizer.__file__).parent):
+        for module in sorted(folder.glob("gguf_*.py")):
+            digest.update(module.read_bytes())
+    return digest.digest()
+
+
+def _pointer(folder: Path) -> dict[str, Any] | None:
+    """Return what a folder says about its file; None for a folder that was not made here."""
+    try:
+        pointer = json.loads((folder / POINTER).read_text(encoding="utf-8"))
+        is_own = pointer["folder"] == str(folder.absolute()) and isinstance(pointer["file"], str)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return pointer if is_own else None
+
+
+def _is_whole(folder: Path) -> bool:
+    """Return whether a kept folder is this user's and has all of its files with their sizes."""
+    pointer = _pointer(folder)
+    try:
+        is_own = not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
+        sizes = {} if pointer is None else dict(pointer["sizes"])
+        return is_own and bool(sizes) and all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, KeyError, TypeError, ValueError):
+        return False
+
+
+def _keep(folder: Path, pointer: Mapping[str, Any], contents: Mapping[str, str]) -> Path:
     """Make a folder as a whole; another process may make the same one. Raises OSError."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
     try:
-        _write(made, contents)
+        _write(made, folder, pointer, contents)
         made.chmod(0o755)
         try:
             made.rename(folder)
         except OSError:
-            if not (folder / POINTER).is_file():
-                raise
+            if not _is_whole(folder):  # damaged, and made again, or that of another user
+                shutil.rmtree(folder)
+                made.rename(folder)
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return folder
 
 
-def _write(folder: Path, contents: Mapping[str, str]) -> None:
+def _write(folder: Path, final: Path, pointer: Mapping[str, Any], contents: Mapping[str, str]) -> None:
+    """Write the files of a folder that is renamed to `final`."""
+    sizes = {}
     for name, text in contents.items():
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).write_bytes(data := text.encode())
+        sizes[name] = len(data)
+    (folder / POINTER).write_text(_json({**pointer, "folder": str(final), "sizes": sizes}), encoding="utf-8")
 
 
 def _json(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, ensure_ascii=False, indent=1)
+    return json.dumps(content, indent=1)  # in ASCII: a path need not be valid Unicode

@@ -86,11 +86,14 @@ def row_order(
         num_rows: rows of the weight, or elements of the bias.
         num_heads: query heads.
         num_kv_heads: key heads.
+
+    None also for rows that the heads do not divide, a shape that the architecture does not have.
     """
     found = CANONICAL_LAYER.fullmatch(name)
     if not architecture.has_paired_rows or found is None or found[2] not in (QUERY, KEY):
         return None
-    return head_order(num_rows, num_heads if found[2] == QUERY else num_kv_heads)
+    heads = num_heads if found[2] == QUERY else num_kv_heads
+    return None if num_rows % (2 * heads) else head_order(num_rows, heads)
 
 
 def head_order(num_rows: int, num_heads: int) -> list[int]:

@@ -1,5 +1,6 @@
 """The format GGUF: numbers of whole tensors, of parts and of chunks, orders of rows, damaged scales, fingerprints."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,16 @@ import pytest
 import torch
 
 from chairlift.core.errors import ModelError, UnsupportedModel
+from chairlift.model.architectures.model_building import parameter_shapes
+from chairlift.model.config.decoder_config import read_decoder_config
+from chairlift.model.config.gguf_file import read_gguf
 from chairlift.model.config.gguf_folder import gguf_folder
 from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.checkpoint_fingerprint import fingerprint
 from chairlift.model.weights.formats import dense_rows, gguf
 from chairlift.model.weights.formats.registry import format_of, is_safetensors
 from support_gguf_models import write_gguf
+from support_shares import FULL
 
 QUERY, DOWN, NORM = (
     f"model.layers.1.{name}.weight" for name in ("self_attn.q_proj", "mlp.down_proj", "input_layernorm")
@@ -96,3 +101,40 @@ def test_a_fingerprint_changes_with_the_numbers_and_not_with_the_time(tmp_path: 
     data[stored.tensor.offset] ^= 1  # type: ignore[attr-defined]
     (tmp_path / "a.gguf").write_bytes(data)
     assert fingerprint(gguf_folder(tmp_path / "a.gguf"), "bfloat16 none") != first
+
+
+def test_a_vector_may_have_any_type(tmp_path: Path) -> None:
+    model = write_gguf(tmp_path / "a.gguf", "llama-bias", mixed, vector_type="Q8_0")
+    checkpoint = Checkpoint.open(gguf_folder(tmp_path / "a.gguf"), "LlamaForCausalLM")
+    assert checkpoint.tensors[NORM].dtype == "Q8_0"
+    for name, numbers in model.named_parameters():
+        assert torch.equal(checkpoint.read(name).double(), numbers), name
+    bias = QUERY.replace("weight", "bias")
+    expected = dict(model.named_parameters())[bias]
+    assert torch.equal(checkpoint.tensors[bias].dense((slice(3, 70),)).double(), expected[3:70])
+
+
+def test_mutated_files_are_models_or_one_sentence(tmp_path: Path) -> None:
+    """Every byte of the header may be another one: the whole way to the numbers ends with them or with a ModelError."""
+    write_gguf(tmp_path / "a.gguf", "llama", mixed, num_hidden_layers=1)
+    messages: list[str] = []
+    whole = (tmp_path / "a.gguf").read_bytes()
+    end = min(tensor.offset for tensor in read_gguf(tmp_path / "a.gguf").tensors.values())
+    dice, texts = random.Random(1), range(whole.index(b"tokenizer.ggml.tokens"), whole.index(b"token_embd.weight"))
+    places = [place for place in range(end) if place not in texts]
+    for _ in range(100_000 if FULL else 300):
+        data = bytearray(whole)
+        for place in dice.sample(places, dice.choice([1, 1, 2, 5])):
+            data[place] = dice.choice([0, 1, 3, 255, dice.randrange(256)])
+        (tmp_path / "a.gguf").write_bytes(data)
+        try:
+            folder = gguf_folder(tmp_path / "a.gguf")
+            config = read_decoder_config(folder)
+            shapes = parameter_shapes(config)
+            checkpoint = Checkpoint.open(folder, config.architecture)
+            checkpoint.check(shapes)
+            for name in shapes:
+                checkpoint.read(name)
+        except ModelError as error:
+            messages.append(error.message)
+    assert len(messages) > 50 and not [message for message in messages if "\n" in message or len(message) > 1000]

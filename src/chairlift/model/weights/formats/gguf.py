@@ -76,19 +76,23 @@ class GGUFWeight:
         return dense_rows(self.shape, part, dtype or FLOATS.get(self.dtype, torch.float32), self._read)
 
     def _read(self, rows: range) -> Tensor:
-        """Return some rows, float32 or as they are stored; one-dimensional tensors have one number in a row."""
-        tensor, kind = self.tensor, self.tensor.type
-        row_bytes = kind.row_bytes(self.shape[-1] if len(self.shape) > 1 else 1)
-        whole = self.data.array()[tensor.offset : tensor.offset + tensor.num_bytes].reshape(-1, row_bytes)
-        stored = whole[list(rows) if self.order is None else [self.order[row] for row in rows]]
+        """Return some rows, float32 or as they are stored; of a vector, which is one row of the file, some numbers."""
+        tensor, kind, chosen = self.tensor, self.tensor.type, rows if self.order is None else self._ordered(rows)
+        whole = self.data.array()[tensor.offset : tensor.offset + tensor.num_bytes]
+        whole = whole.reshape(-1, kind.row_bytes(self.shape[-1]))
+        stored = whole if len(self.shape) == 1 else whole[list(chosen)]
         if (known := FLOATS.get(kind.name)) is not None:
             numbers = torch.from_numpy(stored).view(known)
         else:
             check_scales(stored, tensor)
             numbers = torch.from_numpy(dequantize(stored, kind))
         if len(self.shape) == 1:
-            numbers = numbers.view(-1)
+            numbers = numbers.view(-1)[list(chosen)]
         return numbers.float() - self.subtracted if self.subtracted else numbers
+
+    def _ordered(self, rows: range) -> list[int]:
+        assert self.order is not None
+        return [self.order[row] for row in rows]
 
 
 class MappedFile:
