@@ -51,6 +51,19 @@ is made of them is kept in the user's cache (`CHAIRLIFT_CACHE`, else `XDG_CACHE_
 Weights are dequantized when they are loaded, exactly in float32, and rounded to the `--dtype` of the model.
 `--quantization int8` rounds them to 8 bits again."""
 
+QUANTIZED = """## Quantized folders
+
+Folders in the format of transformers whose weights are quantized, by the `quantization_config` of config.json:
+
+* AWQ (gemm, 4 bits) and GPTQ (versions 1 and 2, 2, 3, 4 and 8 bits, act-order, overrides by module), also the older
+  folders with quant_config.json or quantize_config.json;
+* compressed-tensors: pack-quantized, int-quantized, float-quantized, several groups;
+* fp8 and fbgemm_fp8: scales for a tensor, for rows or for blocks;
+* bitsandbytes: nf4 and fp4, with double quantization too, and int8.
+
+Which weights are quantized is read from the tensors. As with GGUF files they are dequantized when they are loaded, for
+every kind of kernels and for transformers' modules. Activations are not quantized by such an entry."""
+
 BRIDGED_INTRO = """## By transformers' modules
 
 `pip install 'chairlift[transformers]'`. The modules of transformers compute the layers, over the paged KV cache of this
@@ -178,7 +191,7 @@ def models_page() -> str:
     """Return docs/models.md."""
     head = ("architecture", "special in it")
     return make_page(
-        INTRO, "\n".join(f"* `{name}`" for name in DEFAULTS), _gguf(), BRIDGED_INTRO, make_table(head, _rows(PAGED)),
+        INTRO, "\n".join(f"* `{name}`" for name in DEFAULTS), _gguf(), QUANTIZED, BRIDGED_INTRO, make_table(head, _rows(PAGED)),
         BY_SEQUENCE_INTRO, make_table(head, _rows(BY_SEQUENCE)), LONG_ROPE, REFUSED_INTRO,
         make_table(("model", "sentence"), ((kind, refusal(content)) for kind, content in REFUSED.items())),
         AT_LOAD_INTRO, make_table(("architecture", "sentence"), _rows(AT_LOAD)),

@@ -202,7 +202,7 @@ def test_yarn_stretches_the_length_of_pretraining() -> None:
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor is missing"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is not supported"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "which is not supported"),
+        ({"quantization_config": {"quant_method": "quark"}}, "which is not supported"),
         ({"text_config": 7}, "text_config must be an object"),
     ],
 )

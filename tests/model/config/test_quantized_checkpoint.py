@@ -23,7 +23,7 @@ LLAMA = {"architectures": ["LlamaForCausalLM"]}
     ("quantization", "method"),
     [
         ({"quant_method": "quip", "bits": 4}, "with quip "),
-        ({"quant_method": "compressed-tensors"}, "with compressed-tensors "),
+        ({"quant_method": "quark"}, "with quark "),
         ({"bits": 4}, ""),
         (True, ""),
     ],
@@ -35,9 +35,20 @@ def test_the_method_of_a_quantized_checkpoint_is_named(quantization: object, met
     assert caught.value.details["remedy"] == ORIGINAL
 
 
-def test_the_older_field_of_compressed_tensors_counts() -> None:
-    with pytest.raises(UnsupportedModel, match=r"with compressed-tensors \(compression_config in config\.json\)"):
-        parse_decoder_config({**LLAMA, "compression_config": {"quant_method": "compressed-tensors"}})
+def test_the_older_field_counts() -> None:
+    with pytest.raises(UnsupportedModel, match=r"with quark \(compression_config in config\.json\)"):
+        parse_decoder_config({**LLAMA, "compression_config": {"quant_method": "quark"}})
+
+
+@pytest.mark.parametrize("field", ["quantization_config", "compression_config"])
+def test_the_entry_of_a_folder_is_that_of_its_text_model(field: str, tmp_path: Path) -> None:
+    assert folder_quantization(tmp_path) is None
+    entry = {"quant_method": "fp8"}
+    for content in ({field: entry}, {"text_config": {field: entry}}, {field: entry, "text_config": {}}):
+        (tmp_path / "config.json").write_text(json.dumps(content))
+        assert folder_quantization(tmp_path) == (f"{field} in config.json", "fp8", entry)
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": 7}))
+    assert folder_quantization(tmp_path) is None
 
 
 @for_each("entry", [{"quant_method": "bitsandbytes"}, {"load_in_4bit": True}, {"load_in_8bit": True}])

@@ -166,8 +166,8 @@ def test_code_in_the_folder_of_a_type_that_transformers_lacks_is_refused() -> No
 
 
 def test_a_text_part_that_is_quantized_is_refused() -> None:
-    with pytest.raises(UnsupportedModel, match=r"quantized with fp8 \(quantization_config in config\.json\)"):
-        of(text_config={"quantization_config": {"quant_method": "fp8"}})
+    with pytest.raises(UnsupportedModel, match=r"quantized with quark \(quantization_config in config\.json\)"):
+        of(text_config={"quantization_config": {"quant_method": "quark"}})
 
 
 @for_each(

@@ -15,6 +15,7 @@ from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.transformers_config import parse_transformers_config
 from chairlift.model.transformers.pretrained import load_pretrained, make_without_weights, weights_dtype
 from support_bridged_models import bridged_model, save_bridged
+from support_compressed import FORMS, write_quantized
 from support_models import save_tiny
 
 UP = "model.layers.1.mlp.up_proj.weight"
@@ -79,6 +80,22 @@ def test_a_quantized_tensor_is_named(folder: Path) -> None:
     change_tensors(folder, lambda tensors: tensors.update({UP: tensors[UP].to(torch.float8_e4m3fn)}))
     with pytest.raises(ModelError, match=f"tensor {UP} in .* has dtype F8_E4M3"):
         loaded(folder)
+
+
+@pytest.mark.parametrize("field", ["quantization_config", "compression_config"])
+@pytest.mark.parametrize("form", ["4-bit zeros", "fp8 blocks"])
+@pytest.mark.parametrize("kind", ["phi3", "olmo2"])
+def test_quantized_folders_have_the_numbers_of_their_formula(
+    kind: str, form: str, field: str, tmp_path: Path
+) -> None:  # fmt: skip
+    model = write_quantized(tmp_path, kind, FORMS[form])
+    content = json.loads((tmp_path / "config.json").read_text())
+    content[field] = content.pop("quantization_config")
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    made = loaded(tmp_path, "float64").state_dict()
+    assert any(name.endswith("qkv_proj.weight") for name in made) == (kind == "phi3")
+    for name, numbers in model.state_dict().items():
+        assert torch.equal(made[name], numbers), name
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
     user/repo:Q4_K_M, hf.co/user/repo:q4_k_m      the file whose name ends in -Q4_K_M.gguf or .Q4_K_M.gguf
     user/repo                                     Q4_K_M, else Q8_0, else the first file
 
-Files of vision parts (mmproj), calibration data (imatrix) and draft models (mtp, draft) are never meant. Split files
-belong together.
+Files of vision parts (mmproj), calibration data (imatrix) and layers that predict further tokens (mtp) are never meant.
+Split files belong together.
 """
 
 import re
@@ -24,7 +24,7 @@ HOST = re.compile(r"(https?://)?(huggingface\.co|hf\.co)/", re.IGNORECASE)
 
 TAG = re.compile(r"[A-Za-z0-9][\w.-]*")
 SPLIT_END = re.compile(r"-(\d{5})-of-(\d{5})$")
-OTHER_PARTS = re.compile(r"(^|[-_.])(mmproj|imatrix|mtp|draft)([-_.]|$)", re.IGNORECASE)
+OTHER_PARTS = re.compile(r"(^|[-_.])(mmproj|imatrix|mtp)([-_.]|$)", re.IGNORECASE)
 MAX_SHOWN = 12
 
 

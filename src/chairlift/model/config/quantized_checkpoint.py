@@ -15,7 +15,9 @@ QUANTIZATION_NAMES = {"awq": "AWQ", "gptq": "GPTQ"}
 QUANTIZATION_FILES = {"quant_config.json": "awq", "quantize_config.json": "gptq"}
 """File of older folders that has the entry which config.json lacks -> its method, unless the file names another."""
 
-SUPPORTED_METHODS: tuple[str, ...] = ("awq", "gptq", "bitsandbytes")
+SUPPORTED_METHODS: tuple[str, ...] = (
+    "awq", "gptq", "bitsandbytes", "compressed-tensors", "fp8", "fbgemm_fp8",
+)  # fmt: skip
 """Methods whose weights a module in model/weights/formats/ reads; it checks the rest of the entry."""
 
 
@@ -34,13 +36,15 @@ def quantization_entry(content: Mapping[str, Any]) -> tuple[str, str | None, Map
 def folder_quantization(folder: Path) -> tuple[str, str | None, Mapping[str, Any]] | None:
     """Return where a folder says how its weights are quantized, for messages, the method and the entry; None without.
 
-    The entry of config.json counts, and without one that of the file which older versions of the tools wrote.
-    Raises ModelError for a file that is not JSON.
+    The entry of config.json counts, which may stand in text_config, and without one that of the file which older
+    versions of the tools wrote. Raises ModelError for a file that is not JSON.
     """
     config = folder / "config.json"
-    if config.is_file() and (found := quantization_entry(read_json(config))) is not None:
-        field, method, entry = found
-        return f"{field} in config.json", method, entry
+    content = read_json(config) if config.is_file() else {}
+    text = content.get("text_config")
+    for each in (content, text):
+        if isinstance(each, Mapping) and (found := quantization_entry(each)) is not None:
+            return f"{found[0]} in config.json", found[1], found[2]
     for name, method in QUANTIZATION_FILES.items():
         if (folder / name).is_file():
             entry = read_json(folder / name)

@@ -48,7 +48,8 @@ def load_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConfi
     if not is_safetensors(folder):
         model_class, source = model_class._model_mapping[type(own_config)], None
         weights = _dense_weights(folder, shape, dtype)
-        vars(own_config).pop("quantization_config", None)  # transformers would expect its own kernels' tensors
+        for each in (own_config, own_config.get_text_config()):  # transformers would expect its own kernels' tensors
+            vars(each).pop("quantization_config", None)
     try:
         model, information = model_class.from_pretrained(
             source, state_dict=weights, use_safetensors=True, config=own_config, dtype=dtype,

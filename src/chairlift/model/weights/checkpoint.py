@@ -110,9 +110,9 @@ class Checkpoint:
         return not bias.dense().any()
 
     def check_not_quantized(self) -> None:
-        """Raise ModelError for a tensor of 8 bits, which is quantized, whatever config.json says."""
+        """Raise ModelError for a tensor of 8 bits that no format reads, whatever config.json says."""
         for tensor in self.tensors.values():
-            if tensor.dtype.startswith(QUANTIZED_DTYPES):
+            if tensor.dense_dtype is None and tensor.dtype.startswith(QUANTIZED_DTYPES):
                 supported = ", ".join(SAFETENSORS_DTYPES)
                 raise ModelError(
                     f"tensor {tensor.name} in {tensor.file} has dtype {tensor.dtype}; supported are {supported}",

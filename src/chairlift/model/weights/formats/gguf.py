@@ -107,7 +107,7 @@ class MappedFile:
         if self._mapped is None:
             try:
                 with self._path.open("rb") as file:
-                    self._mapped = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+                    self._mapped = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
             except (OSError, ValueError) as error:
                 raise ModelError(f"cannot read {self._path}: {error}", file=str(self._path)) from error
         return self._mapped

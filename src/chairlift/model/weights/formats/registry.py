@@ -7,7 +7,7 @@ from typing import Protocol, cast
 
 from chairlift.model.weights.stored_weight import StoredWeight, WeightFile
 
-FORMATS = ("gguf", "awq", "gptq", "bitsandbytes", "safetensors")
+FORMATS = ("gguf", "awq", "gptq", "compressed_tensors", "fp8", "bitsandbytes", "safetensors")
 """Names of modules in model/weights/formats/; the first one that claims a folder reads it, the last claims all."""
 
 

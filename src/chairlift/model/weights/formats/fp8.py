@@ -1,0 +1,101 @@
+"""The formats fp8 and fbgemm_fp8: matrices of 8-bit floats with 4 bits of exponent, which scales multiply.
+
+tensors of a module [O, I]
+weight float8_e4m3fn [O, I]
+weight_scale or weight_scale_inv: [], [1], [O], [O, 1] or, for blocks of weight_block_size, 128 x 128 by default,
+    [ceil(O / rows), ceil(I / columns)]
+
+The tensors say which modules are quantized. A scale multiplies under both names. Activations are computed in the
+model's dtype: their scales in the folder are left out.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from chairlift.core.errors import ModelError
+from chairlift.model.config.model_folder import ORIGINAL, unsupported_model
+from chairlift.model.config.quantized_checkpoint import folder_quantization
+from chairlift.model.weights.formats import safetensors
+from chairlift.model.weights.formats.scaled_weight import Block, ScaledWeight, damaged, scaled_weight
+from chairlift.model.weights.formats.tensors_by_module import ModuleTensors, tensors_by_module
+from chairlift.model.weights.stored_weight import StoredWeight, WeightFile
+
+METHODS = ("fp8", "fbgemm_fp8")
+
+NUMBERS = "F8_E4M3"
+"""Safetensors' name of the dtype of the codes."""
+
+DEFAULT_BLOCK: Block = (128, 128)
+"""Rows and columns with one scale, where config.json has no weight_block_size."""
+
+SCALES = ("weight_scale_inv", "weight_scale")
+
+IGNORED_KINDS = frozenset(
+    ("input_scale", "input_scale_ub", "activation_scale", "output_scale", "q_scale", "k_scale", "v_scale")
+)  # fmt: skip
+"""Last parts of names of tensors that only quantized activations and KV caches need."""
+
+
+def claims(folder: Path) -> bool:
+    """See WeightFormat."""
+    found = folder_quantization(folder)
+    return found is not None and found[1] in METHODS
+
+
+def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, StoredWeight]]:
+    """See WeightFormat; raises UnsupportedModel for other 8-bit floats, ModelError for a weight without a scale."""
+    found = folder_quantization(folder)
+    assert found is not None, f"{folder} is not quantized"
+    blocks = _blocks(folder, found[0], found[2])
+    for module, tensors in tensors_by_module(folder, architecture).items():
+        prefix = f"{module}." if module else ""
+        quantized = _quantized(tensors, blocks)
+        for kind, tensor in tensors.items():
+            if quantized is not None and kind == "weight":
+                yield f"{prefix}weight", quantized
+            elif kind not in IGNORED_KINDS and not (quantized is not None and kind in SCALES):
+                yield f"{prefix}{kind}", tensor
+
+
+def stored_files(folder: Path) -> Iterator[WeightFile]:
+    """See WeightFormat."""
+    return safetensors.stored_files(folder)
+
+
+def _quantized(tensors: ModuleTensors, blocks: list[Block]) -> ScaledWeight | None:
+    """Return the weight of a module; None for one that is not quantized. Raises ModelError."""
+    for kind, tensor in tensors.items():
+        if tensor.dtype.startswith("F8_") and kind not in (*SCALES, *IGNORED_KINDS) and tensor.dtype != NUMBERS:
+            raise unsupported_model(
+                f"tensor {tensor.name} in {tensor.file} has dtype {tensor.dtype}; the only 8-bit floats that are "
+                f"supported are {NUMBERS}", ORIGINAL,
+            )  # fmt: skip
+        if tensor.dtype == NUMBERS and kind not in ("weight", *SCALES, *IGNORED_KINDS):
+            raise damaged(tensor, f"has dtype {NUMBERS}, and its module has no scale for it")
+    weight, scales = tensors.get("weight"), next((tensors[kind] for kind in SCALES if kind in tensors), None)
+    if weight is None or (weight.dtype != NUMBERS and scales is None):
+        return None
+    if scales is None:
+        raise damaged(weight, f"has dtype {NUMBERS}, and its module has neither weight_scale nor weight_scale_inv")
+    if weight.dtype != NUMBERS:
+        raise damaged(weight, f"has a scale and dtype {weight.dtype}; supported with scales is {NUMBERS}")
+    return scaled_weight(weight, scales, NUMBERS, blocks)
+
+
+def _blocks(folder: Path, field: str, entry: Mapping[str, Any]) -> list[Block]:
+    """Return the size of the blocks that have one scale, where the scales of a weight are for blocks."""
+    if str(entry.get("fmt") or "e4m3") != "e4m3":
+        raise unsupported_model(
+            f"the weights are quantized to 8-bit floats of format {entry['fmt']!r} ({field}), which is "
+            "not supported", ORIGINAL,
+        )  # fmt: skip
+    size = entry.get("weight_block_size")
+    if size is None:
+        return [DEFAULT_BLOCK]
+    if isinstance(size, list) and len(size) == 2 and all(isinstance(each, int) and each > 0 for each in size):
+        return [(size[0], size[1])]
+    raise ModelError(
+        f"weight_block_size in {folder / 'config.json'} must be two numbers above 0, got {size!r}",
+        file=str(folder / "config.json"),
+    )  # fmt: skip
