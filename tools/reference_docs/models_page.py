@@ -192,7 +192,8 @@ def models_page() -> str:
     head = ("architecture", "special in it")
     return make_page(
         INTRO, "\n".join(f"* `{name}`" for name in DEFAULTS), _gguf(), QUANTIZED, BRIDGED_INTRO,
-        make_table(head, _rows(PAGED)), BY_SEQUENCE_INTRO, make_table(head, _rows(BY_SEQUENCE)), LONG_ROPE, REFUSED_INTRO,
+        make_table(head, _rows(PAGED)), BY_SEQUENCE_INTRO, make_table(head, _rows(BY_SEQUENCE)), LONG_ROPE,
+        REFUSED_INTRO,
         make_table(("model", "sentence"), ((kind, refusal(content)) for kind, content in REFUSED.items())),
         AT_LOAD_INTRO, make_table(("architecture", "sentence"), _rows(AT_LOAD)),
     )  # fmt: skip
