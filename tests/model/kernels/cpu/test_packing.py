@@ -67,6 +67,26 @@ def test_a_packed_table_can_be_looked_up_in(kind: int) -> None:
     assert rounding_error is None if kind in DTYPES else rounding_error == pytest.approx(float(error) ** 2, rel=1e-3)
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", instruction_sets())
+def test_a_weight_of_4_bits_that_is_no_number_reaches_its_output_alone(name: str, value: float) -> None:
+    x, weight = torch.ones(3, 96), torch.randn(70, 96, generator=torch.Generator().manual_seed(1))
+    expected = linear(name, x, weight, library.INT4_GROUP)
+    weight[5, 40] = value
+    found = linear(name, x, weight, library.INT4_GROUP)
+    assert found[:, 5].isnan().all()
+    others = [column for column in range(70) if column != 5]
+    assert torch.equal(found[:, others], expected[:, others])
+
+
+@pytest.mark.parametrize("values", [[0.0] * 32, [0.25] * 32, [1e-7] * 32, [60000.0, -60000.0] * 16, [1e6, 0.0] * 16])
+def test_groups_of_4_bits_at_the_limits_of_their_scales(values: list[float]) -> None:
+    weight = torch.tensor([values])
+    found = linear("portable", torch.eye(32), weight, library.INT4_GROUP)
+    limit = 65504 * 15.0 if max(values) > 65504 * 15 else 1e9
+    assert torch.allclose(found[:, 0], weight[0].clamp(-limit, limit), rtol=2e-2, atol=1e-7)
+
+
 @pytest.mark.parametrize("name", instruction_sets())
 def test_every_float16_is_widened_exactly(name: str) -> None:
     """By products with 1 in the vectors of each instruction set, and by looking up in a table."""

@@ -24,8 +24,9 @@ uint16_t round_up_to_bf16(float value) {
     return (uint16_t)((bits + 0xffff) >> 16);
 }
 
-// Returns the float16 nearest to a number, ties to even; the largest finite one for all beyond it.
+// Returns the float16 nearest to a number, ties to even; the largest finite one for all beyond it, and NaN for NaN.
 uint16_t to_f16(float value) {
+    if (value != value) return 0x7e00;
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
@@ -57,7 +58,7 @@ struct Group4 {
         float losses[4] = {};
         for (int i = 0; i < GROUP; i++) {
             float code = (values[i] + offset) * inverse + 0.5f;
-            code = code < 0.0f ? 0.0f : code > 15.5f ? 15.5f : code;
+            code = !(code >= 0.0f) ? 0.0f : code > 15.5f ? 15.5f : code;  // 0 for NaN
             codes[i] = (uint8_t)(int)code;
             const float error = values[i] - (codes[i] * step - offset);
             losses[i % 4] += error * error;
@@ -79,10 +80,13 @@ struct Group4 {
     }
 };
 
-// Returns the best of some groups that clip the largest and smallest values more or less.
+// Returns the best of some groups that clip the largest and smallest values more or less. A NaN or infinity makes the
+// scale and the minimum NaN, so that it reaches the output.
 Group4 best_group(const float* values) {
-    float least = values[0], most = values[0];
-    for (int i = 1; i < GROUP; i++) least = fminf(least, values[i]), most = fmaxf(most, values[i]);
+    float least = values[0], most = values[0], nonfinite = 0;
+    for (int i = 0; i < GROUP; i++)
+        least = fminf(least, values[i]), most = fmaxf(most, values[i]), nonfinite += values[i] * 0.0f;
+    if (nonfinite != 0.0f) return Group4(values, NAN, NAN);
     const float middle = (least + most) / 2, whole = (most - least) / 15;
     Group4 best(values, whole, 7.5f * whole - middle);
     for (const float share : {1.0f, 0.95f, 0.9f, 0.85f, 0.8f}) {
