@@ -21,6 +21,7 @@ from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
 from chairlift.llm.model_inspection import inspect_model
 from chairlift.llm.options import Options
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.text.tokenizer import HFTokenizer
 from support_gguf import smollm2_file
 from support_gguf_models import write_gguf
 from support_models import EOS_TOKEN_IDS, save_tiny, tiny_hf_model
@@ -353,12 +354,15 @@ def test_every_option_belongs_to_a_part() -> None:
 
 
 def test_the_tokenizer_of_another_model_may_be_named(tmp_path: Path) -> None:
-    write_gguf(tmp_path / "a.gguf", "llama", lambda _: "Q8_0")
+    own = HFTokenizer.load(demo.FOLDER)
+    write_gguf(tmp_path / "a.gguf", "llama", lambda _: "Q8_0", vocab_size=own.vocab_size)
     with pytest.raises(ModelError, match=r"a\.gguf: .*tokenizer"):
         prepare(tmp_path / "a.gguf", {})
-    prepared = prepare(tmp_path / "a.gguf", {"tokenizer": str(smollm2_file())})
-    assert prepared.tokenizer is not None and prepared.tokenizer.encode("Hello, world!") == [19556, 28, 905, 17]
-    assert prepared.chat_template is not None and "<|im_start|>" in prepared.chat_template.text
+    prepared = prepare(tmp_path / "a.gguf", {"tokenizer": str(demo.FOLDER)})
+    assert prepared.tokenizer is not None and prepared.tokenizer.encode("Hello") == own.encode("Hello")
+    assert prepared.chat_template is not None and prepared.chat_template.text
+    with pytest.raises(ConfigError, match=rf"ids up to 49151, the model's embedding has {own.vocab_size} rows"):
+        prepare(tmp_path / "a.gguf", {"tokenizer": str(smollm2_file())})
     with pytest.raises(ConfigError, match=r"chairlift:demo is part of Chairlift and has no hf_file 'a\.gguf'"):
         prepare(None, {"hf_file": "a.gguf"})
 

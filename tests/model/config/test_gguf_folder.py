@@ -149,6 +149,15 @@ def test_a_damaged_folder_is_made_again(name: str, damage: str) -> None:
     assert gguf_folder(smollm2_file()) == folder and (folder / name).read_bytes() == whole
 
 
+def test_a_cache_may_be_reached_by_a_link(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = gguf_folder(smollm2_file())
+    (tmp_path / "link").symlink_to(cache.parent)
+    monkeypatch.setenv("CHAIRLIFT_CACHE", str(tmp_path / "link"))
+    monkeypatch.setattr(module, "read_gguf", lambda _: pytest.fail("made again"))
+    linked = gguf_folder(smollm2_file())
+    assert linked.resolve() == folder and gguf_file_of(linked) == gguf_file_of(folder) == smollm2_file()
+
+
 def test_another_version_of_the_code_makes_another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     first = gguf_folder(smollm2_file())
     monkeypatch.setattr(module, "_code", lambda: b"another")

@@ -264,7 +264,7 @@ def test_a_tensor_that_the_index_places_wrongly_is_named(llama: Path) -> None:
 def test_a_tensor_in_two_shards_is_named(llama: Path) -> None:
     for file in shard(llama)[:2]:
         save_file({**load_file(file), QUERY: torch.zeros(64, 64)}, file)
-    with pytest.raises(ModelError, match=rf"tensor {QUERY} is in two files: model-0000"):
+    with pytest.raises(ModelError, match=rf"tensor {QUERY} is stored twice: in model-0000"):
         load(llama)
 
 

@@ -14,7 +14,8 @@ from chairlift.core.errors import ConfigError
 
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 NATIVE_QUANTIZATION = {"int8": 1 + 2 / 32, "int8-channel": 1.0, "int4": 1 / 2 + 4 / 32}
-"""Bytes of a parameter with Chairlift's --quantization by its CPU kernels; groups of 32 share a scale of two bytes."""
+"""Bytes of a parameter with Chairlift's --quantization by its CPU kernels; groups of 32 share a scale of two bytes,
+and those of int4 a minimum of two more."""
 
 FLOAT8 = "fp8"
 """Value of Chairlift's --quantization for 8-bit floats in the layers, and of its --kv-cache-dtype."""

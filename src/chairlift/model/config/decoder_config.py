@@ -111,6 +111,7 @@ def parse_decoder_config(content: Mapping[str, Any]) -> DecoderConfig:
     text = content.get("text_config") or {}
     if not isinstance(text, Mapping):
         raise ModelError(f"config.json: text_config must be an object, got {type(text).__name__}")
+    check_quantization(text)
     # The wrapper's fields apply where text_config omits them (eos_token_id, torch_dtype); the wrapper decides the tie.
     merged = {**content, **{name: value for name, value in text.items() if value is not None or name not in content}}
     if "tie_word_embeddings" in content:

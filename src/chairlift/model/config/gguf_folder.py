@@ -160,7 +160,7 @@ def _pointer(folder: Path) -> dict[str, Any] | None:
     """Return what a folder says about its file; None for a folder that was not made here."""
     try:
         pointer = json.loads((folder / POINTER).read_text(encoding="utf-8"))
-        is_own = pointer["folder"] == str(folder.absolute()) and isinstance(pointer["file"], str)
+        is_own = pointer["folder"] == os.path.realpath(folder) and isinstance(pointer["file"], str)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return pointer if is_own else None
@@ -187,9 +187,12 @@ def _keep(folder: Path, pointer: Mapping[str, Any], contents: Mapping[str, str])
         try:
             made.rename(folder)
         except OSError:
-            if not _is_whole(folder):  # damaged, and made again, or that of another user
-                shutil.rmtree(folder)
-                made.rename(folder)
+            if not _is_whole(folder):  # damaged, or that of another user
+                damaged = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
+                folder.rename(damaged / "damaged")
+                with contextlib.suppress(OSError):  # another process has been faster
+                    made.rename(folder)
+                shutil.rmtree(damaged, ignore_errors=True)
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return folder
@@ -202,7 +205,9 @@ def _write(folder: Path, final: Path, pointer: Mapping[str, Any], contents: Mapp
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(data := text.encode())
         sizes[name] = len(data)
-    (folder / POINTER).write_text(_json({**pointer, "folder": str(final), "sizes": sizes}), encoding="utf-8")
+    (folder / POINTER).write_text(
+        _json({**pointer, "folder": os.path.realpath(final), "sizes": sizes}), encoding="utf-8"
+    )
 
 
 def _json(content: Mapping[str, Any]) -> str:

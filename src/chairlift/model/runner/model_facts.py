@@ -12,7 +12,8 @@ from chairlift.model.device.dtypes import dtype_bytes
 from chairlift.model.weights.float8_packer import takes_float8
 
 QUANTIZED_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0, "int4": 1 / 2 + 4 / 32}
-"""Bytes of one parameter, by quantization of the native kernels; groups of 32 share a scale of two bytes."""
+"""Bytes of one parameter, by quantization of the native kernels; groups of 32 share a scale of two bytes,
+and those of int4 a minimum of two more."""
 
 FLOAT8_SCALE_BYTES = 4
 """Bytes of the scale of a row of 8-bit floats."""

@@ -22,7 +22,7 @@ from chairlift.model.weights.formats.registry import format_of
 from chairlift.model.weights.formats.safetensors import BASE_PREFIXES
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from chairlift.model.weights.shard import Shard
-from chairlift.model.weights.stored_weight import StoredWeight
+from chairlift.model.weights.stored_weight import StoredWeight, stored_twice
 from chairlift.model.weights.unused_tensors import changes_tokens, modules_of, shown_names, unused_tensor_error
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -52,9 +52,7 @@ class Checkpoint:
         tensors: dict[str, StoredWeight] = {}
         for name, tensor in format_of(folder).stored_weights(folder, architecture):
             if name in tensors:
-                other = tensors[name]
-                message = f"tensor {name} is in two files: {other.file.name} ({other.name}) and {tensor.file.name}"
-                raise ModelError(message)
+                raise stored_twice(name, tensors[name], tensor)
             tensors[name] = tensor
         return cls(tensors)
 

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from chairlift.core.errors import ModelError
 from chairlift.model.weights.shard import Part
 
 
@@ -61,3 +62,9 @@ class StoredWeight(Protocol):
         Raises OSError, and ModelError for numbers that are damaged.
         """
         ...
+
+
+def stored_twice(name: str, one: StoredWeight, other: StoredWeight) -> ModelError:
+    """Return the error for two tensors of one canonical name."""
+    places = f"{one.file.name} ({one.name}) and {other.file.name} ({other.name})"
+    return ModelError(f"tensor {name} is stored twice: in {places}")

@@ -73,7 +73,7 @@ def test_a_module_with_both_a_packed_and_a_plain_weight_is_refused(tmp_path: Pat
     spec = Spec()
     plain = {f"{UP}.weight": torch.ones(64, 64)}
     folder = write_layers(tmp_path, {UP: spec.layer(64, 64)}, spec.config(), **plain)
-    with pytest.raises(ModelError, match=r"up_proj\.weight is in two files"):
+    with pytest.raises(ModelError, match=r"up_proj\.weight is stored twice"):
         Checkpoint.open(folder, "LlamaForCausalLM")
 
 

@@ -98,7 +98,7 @@ def _check_supported(entry: Mapping[str, Any], source: str) -> None:
         raise unsupported_model(problem, ORIGINAL)
     bits = entry.get("bits", entry.get("w_bit", BITS))
     if bits != BITS:
-        problem = f"the weights are quantized with AWQ to {bits} bits ({source}), supported are {BITS}"
+        problem = f"the weights are quantized with AWQ to {bits!r} bits ({source}), supported are {BITS}"
         raise unsupported_model(problem, ORIGINAL)
 
 

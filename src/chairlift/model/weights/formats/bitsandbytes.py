@@ -25,12 +25,11 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
-from chairlift.model.config.model_folder import read_json
-from chairlift.model.config.quantized_checkpoint import quantization_entry
+from chairlift.model.config.quantized_checkpoint import folder_quantization
 from chairlift.model.weights.formats import safetensors
 from chairlift.model.weights.formats.dense_rows import dense_rows
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import StoredWeight, WeightFile
+from chairlift.model.weights.stored_weight import StoredWeight, WeightFile, stored_twice
 
 METHOD = "bitsandbytes"
 STATE = ".quant_state.bitsandbytes__"
@@ -134,7 +133,7 @@ class FourBitNumbers:
         numbers[: num_whole * size].view(-1, size).mul_(scales[:num_whole, None])
         numbers[num_whole * size :] *= scales[num_whole:]
         first = blocks.start * size
-        return numbers[begin - first : end - first].view(-1, columns)[:: rows.step]
+        return numbers[begin - first : end - first].view(-1, columns)
 
     def _scales(self, blocks: range) -> Tensor:
         """Return the absmax of some blocks, float32 [n]. Raises ModelError."""
@@ -157,14 +156,13 @@ class Int8Numbers:
 
         bitsandbytes multiplies with the float32 nearest to 1 / 127 instead of a division.
         """
-        own = slice(rows[0], rows[-1] + 1, rows.step)
+        own = slice(rows[0], rows[-1] + 1)
         return self.codes.dense()[own] * _finite(self.scales, own)[:, None] * (1 / 127)
 
 
 def claims(folder: Path) -> bool:
     """See WeightFormat: a folder whose config.json names the method."""
-    file = folder / "config.json"
-    return file.is_file() and (entry := quantization_entry(read_json(file))) is not None and entry[1] == METHOD
+    return (found := folder_quantization(folder)) is not None and found[1] == METHOD
 
 
 def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, StoredWeight]]:
@@ -172,8 +170,11 @@ def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, Store
 
     Raises ModelError as the format safetensors does, and for a quantized weight whose tensors do not fit.
     """
-    entries = list(safetensors.stored_weights(folder, architecture))
-    tensors = dict(entries)
+    tensors: dict[str, StoredWeight] = {}
+    for name, stored in safetensors.stored_weights(folder, architecture):
+        if name in tensors:
+            raise stored_twice(name, tensors[name], stored)
+        tensors[name] = stored
     quantized: dict[str, BitsandbytesWeight] = {}
     parts: set[str] = set()
     for name, stored in tensors.items():
@@ -185,7 +186,7 @@ def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, Store
         elif stored.dtype == "I8" and module != name and module + INT8_PARTS[0] in tensors:
             quantized[name] = _int8_weight(module, tensors)
             parts.update(module + part for part in INT8_PARTS)
-    for name, stored in entries:
+    for name, stored in tensors.items():
         if name not in parts:
             yield name, quantized.get(name, stored)
 

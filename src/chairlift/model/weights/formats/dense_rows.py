@@ -20,8 +20,9 @@ def dense_rows(
         shape: of the whole weight.
         part: for each axis the elements to return; None for all.
         dtype: of the result.
-        read: returns whole rows [n, ...], float32 or as they are stored, for ascending numbers of rows.
+        read: returns whole rows [n, ...], float32 or as they are stored, for numbers of rows one after another.
     """
+    assert part is None or all(each.step in (None, 1) for each in part), f"{part}: a rank has adjacent elements"
     rows, columns = range(shape[0]), part[1:] if part is not None else ()
     if part is not None:
         rows = rows[part[0]]

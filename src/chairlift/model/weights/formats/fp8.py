@@ -76,6 +76,8 @@ def _quantized(tensors: ModuleTensors, blocks: list[Block]) -> ScaledWeight | No
     weight, scales = tensors.get("weight"), next((tensors[kind] for kind in SCALES if kind in tensors), None)
     if weight is None or (weight.dtype != NUMBERS and scales is None):
         return None
+    if all(kind in tensors for kind in SCALES):
+        raise damaged(weight, f"has two scales: {' and '.join(SCALES)}")
     if scales is None:
         raise damaged(weight, f"has dtype {NUMBERS}, and its module has neither weight_scale nor weight_scale_inv")
     if weight.dtype != NUMBERS:

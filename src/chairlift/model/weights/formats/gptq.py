@@ -143,7 +143,8 @@ def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, Store
 
 def _version(entry: Mapping[str, Any], source: str) -> int:
     """Return the version of the zeros. Raises UnsupportedModel for the layouts of kernels."""
-    name = "marlin" if entry.get("is_marlin_format") else entry.get("checkpoint_format") or entry.get("format", "gptq")
+    name = str(entry.get("checkpoint_format") or entry.get("format") or "gptq")
+    name = "marlin" if entry.get("is_marlin_format") else name
     if name not in VERSIONS:
         problem = (
             f"the weights are quantized with GPTQ in the layout {name} ({source}), "
