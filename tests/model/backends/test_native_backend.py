@@ -95,3 +95,15 @@ def test_torch_has_one_thread_beside_the_kernels_and_elsewhere_what_it_had(dtype
         assert seen == [threads] and torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+def test_numbers_that_do_not_fit_their_codes_are_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    need_native()
+    backend = NativeBackend("int4", 1)
+    weight = torch.randn(64, 32, generator=torch.Generator().manual_seed(1))
+    backend.linear("small", weight, None)
+    backend.report()
+    assert not caplog.records
+    backend.linear("huge", weight * 2.0**30, None)
+    backend.report()
+    assert [record.getMessage().partition(" by ")[0] for record in caplog.records] == ["int4 changes huge"]

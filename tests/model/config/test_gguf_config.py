@@ -396,6 +396,14 @@ def test_the_dtype_is_that_of_all_matrices(types: dict[str, str] | None, dtype: 
     assert parse_decoder_config(fields).dtype == dtype
 
 
+def test_float16_is_not_the_dtype_of_an_architecture_whose_activations_exceed_it() -> None:
+    config = tiny_config("gemma3", architectures=["Gemma3ForCausalLM"])
+    shapes = shapes_of(config)
+    types = {name: "F16" for name, shape in shapes.items() if len(shape) > 1}
+    fields = config_fields(converted_metadata(config), shapes, NAME, tensor_types=types)
+    assert fields["torch_dtype"] == "bfloat16"
+
+
 FULL, SLIDING = None, 20
 
 

@@ -158,6 +158,14 @@ def test_a_cache_may_be_reached_by_a_link(cache: Path, tmp_path: Path, monkeypat
     assert linked.resolve() == folder and gguf_file_of(linked) == gguf_file_of(folder) == smollm2_file()
 
 
+def test_what_a_killed_process_has_left_is_removed_a_day_later(cache: Path) -> None:
+    for name in (".unfinished-old", ".unfinished-new"):
+        (cache / name).mkdir(parents=True)
+    os.utime(cache / ".unfinished-old", (5, 5))
+    folder = gguf_folder(smollm2_file())
+    assert {each.name for each in cache.iterdir()} == {folder.name, ".unfinished-new"}
+
+
 def test_another_version_of_the_code_makes_another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     first = gguf_folder(smollm2_file())
     monkeypatch.setattr(module, "_code", lambda: b"another")

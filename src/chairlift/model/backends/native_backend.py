@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 TRIAL_REPEATS = 3
 """Products of which the startup report shows the speed."""
 
+LARGE_ERROR = 0.5
+"""Relative error of a quantized weight that is worth a warning: its numbers do not fit the codes or their scales."""
+
 MAX_HEAD_DIM = 512
 """Largest supported head dimension."""
 
@@ -133,6 +136,8 @@ class NativeBackend:
         lines = [("kernels", f"native ({self.instruction_set}), threads: {self.threads}{weights}; {speed}")]
         if errors := self._store.errors | self._linear_errors:
             worst = max(errors, key=lambda name: errors[name])
+            if errors[worst] > LARGE_ERROR:
+                log.warning("%s changes %s by %.0f%%; use another one", self.quantization, worst, 100 * errors[worst])
             lines.append(("quantization", f"{self.quantization}, largest error {errors[worst]:.2%} ({worst})"))
         return tuple(lines)
 

@@ -52,6 +52,7 @@ class GGUFArchitecture:
         norm_offset: is added to the weights of norms in the file.
         has_output_bias: whether biases of attention include one on the projection after attention.
         full_layer_period: of layers with a sliding window every n-th is full; None if all layers are full.
+        exceeds_float16: whether activations of its models may be beyond float16.
         has_query_scalar: whether config.json has query_pre_attn_scalar and final_logit_softcapping.
         fields: further fields of config.json.
     """
@@ -64,6 +65,7 @@ class GGUFArchitecture:
     norm_offset: float = 0.0
     has_output_bias: bool = True
     full_layer_period: int | None = None
+    exceeds_float16: bool = False
     has_query_scalar: bool = False
     fields: Mapping[str, Any] = field(default_factory=dict)
 
@@ -85,7 +87,7 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
         ),
         GGUFArchitecture(
             name="gemma3", architecture="Gemma3ForCausalLM", model_type="gemma3_text", layer_names=_GEMMA3_LAYER,
-            norm_offset=1.0, full_layer_period=6, has_query_scalar=True,
+            norm_offset=1.0, full_layer_period=6, has_query_scalar=True, exceeds_float16=True,
             fields={"hidden_activation": "gelu_pytorch_tanh"},
         ),
     )

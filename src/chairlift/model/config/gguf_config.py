@@ -77,7 +77,7 @@ def config_fields(
         **_windows(read, architecture, sizes),
         **_scales(read, architecture, sizes),
         **_tokens(tokenizer),
-        "torch_dtype": _dtype(tensor_shapes, tensor_types or {}),
+        "torch_dtype": _dtype(architecture, tensor_shapes, tensor_types or {}),
         **architecture.fields,
     }
 
@@ -295,7 +295,11 @@ def _tokens(tokenizer: GGUFMetadataReader) -> dict[str, Any]:
     }
 
 
-def _dtype(shapes: Mapping[str, tuple[int, ...]], types: Mapping[str, str]) -> str:
+def _dtype(
+    architecture: GGUFArchitecture, shapes: Mapping[str, tuple[int, ...]], types: Mapping[str, str]
+) -> str:  # fmt: skip
     """Return the dtype of all matrices if they have one that is not quantized, else bfloat16."""
     matrices = {types.get(name) for name, shape in shapes.items() if len(shape) > 1}
-    return UNIFORM_DTYPES.get(matrices.pop() or "", QUANTIZED_DTYPE) if len(matrices) == 1 else QUANTIZED_DTYPE
+    if len(matrices) != 1 or (matrices == {"F16"} and architecture.exceeds_float16):
+        return QUANTIZED_DTYPE
+    return UNIFORM_DTYPES.get(matrices.pop() or "", QUANTIZED_DTYPE)

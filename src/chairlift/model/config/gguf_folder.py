@@ -21,6 +21,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,12 @@ from chairlift.text.gguf_generation import generation_fields
 from chairlift.text.gguf_tokenizer import REMEDY, template_files, tokenizer_files
 
 POINTER = "chairlift_gguf.json"
+
+UNFINISHED = ".unfinished-"
+"""Beginning of the names of folders that are being made."""
+
+UNFINISHED_SECONDS = 86_400
+"""Age at which they are left by a process that was killed."""
 
 
 def gguf_folder(path: Path) -> Path:
@@ -180,7 +187,8 @@ def _is_whole(folder: Path) -> bool:
 def _keep(folder: Path, pointer: Mapping[str, Any], contents: Mapping[str, str]) -> Path:
     """Make a folder as a whole; another process may make the same one. Raises OSError."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
+    _remove_unfinished(folder.parent)
+    made = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder.parent))
     try:
         _write(made, folder, pointer, contents)
         made.chmod(0o755)
@@ -188,7 +196,7 @@ def _keep(folder: Path, pointer: Mapping[str, Any], contents: Mapping[str, str])
             made.rename(folder)
         except OSError:
             if not _is_whole(folder):  # damaged, or that of another user
-                damaged = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
+                damaged = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder.parent))
                 folder.rename(damaged / "damaged")
                 with contextlib.suppress(OSError):  # another process has been faster
                     made.rename(folder)
@@ -196,6 +204,13 @@ def _keep(folder: Path, pointer: Mapping[str, Any], contents: Mapping[str, str])
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return folder
+
+
+def _remove_unfinished(cache: Path) -> None:
+    for each in cache.glob(f"{UNFINISHED}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - each.stat().st_mtime > UNFINISHED_SECONDS:
+                shutil.rmtree(each, ignore_errors=True)
 
 
 def _write(folder: Path, final: Path, pointer: Mapping[str, Any], contents: Mapping[str, str]) -> None:
