@@ -3,6 +3,7 @@
 import re
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,10 +11,12 @@ import torch
 from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.model.architectures.tiny_model import tiny_config, tiny_model
+from chairlift.model.backends.decoder_program import linears
 from chairlift.model.backends.native_backend import NativeBackend, check_fit
 from chairlift.model.backends.native_sampling import NativeSamplingOps
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.kernels.cpu import library
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.sampling.sampling_ops import TorchSamplingOps
 from support_native import need_native
@@ -107,3 +110,17 @@ def test_numbers_that_do_not_fit_their_codes_are_worth_a_warning(caplog: pytest.
     backend.linear("huge", weight * 2.0**30, None)
     backend.report()
     assert [record.getMessage().partition(" by ")[0] for record in caplog.records] == ["int4 changes huge"]
+
+
+def test_with_4_bits_the_head_has_8_and_both_are_kept_in_one_file(tmp_path: Path) -> None:
+    need_native()
+    found = []
+    for _ in range(2):
+        backend = NativeBackend("int4", 1, tmp_path / "a.packed")
+        model, _ = tiny_model(seed=1, dtype="bfloat16", device=CPU, choose_backend=lambda _, own=backend: own)
+        parts = model._parts  # type: ignore[attr-defined]
+        kinds = {linear.weight.struct.kind for linear in linears(parts.layers)}
+        assert (kinds, parts.head.struct.kind) == ({library.INT4_GROUP}, library.INT8_GROUP)
+        weights = [parts.head, *(linear.weight for linear in linears(parts.layers))]
+        found.append([piece.clone() for weight in weights for piece in weight.memory])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))

@@ -106,7 +106,8 @@ class ModelMemory:
     @property
     def head_bytes(self) -> float:
         """Bytes of a parameter of the lm_head, which the quantizations of Chairlift's CPU kernels include."""
-        return NATIVE_QUANTIZATION.get(self.quantization, float(self.itemsize))
+        quantization = "int8" if self.quantization == "int4" else self.quantization  # as native_backend.py
+        return NATIVE_QUANTIZATION.get(quantization, float(self.itemsize))
 
     @property
     def table_bytes(self) -> float:

@@ -1,7 +1,7 @@
 """NativeBackend: runs decoders on the native kernels, with activations and KV cache in bfloat16 or float32."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,14 +21,15 @@ from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.device.dtypes import NATIVE_COMPUTE_DTYPES, torch_dtype
 from chairlift.model.kernels.cpu.instruction_sets import selected_instruction_set
 from chairlift.model.kernels.cpu.kernel_cpus import ANYWHERE
-from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE
+from chairlift.model.kernels.cpu.library import ACTIVATIONS, INT4_GROUP, INT8_GROUP, KEY_TILE
 from chairlift.model.kernels.cpu.packing import KINDS, PackedWeight, Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
 from chairlift.model.sampling.sampling_ops import SamplingOps
+from chairlift.model.weights.float8_packer import LAYERS
 from chairlift.model.weights.packed_weight_cache import PackedWeightCache
-from chairlift.model.weights.parameter_loader import ParameterLoader
+from chairlift.model.weights.parameter_loader import ParameterLoader, Part
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class NativeBackend:
         self.dtype = torch_dtype(NATIVE_COMPUTE_DTYPES[dtype])
         self._weights = dtype if quantization == "none" else quantization
         self._packer = Packer(self._pool, KINDS[self._weights], self.dtype)
-        self._store = PackedWeightCache(self._packer, packed_file)
+        self._store = PackedWeightCache(self._packer, packed_file, self._kind_of)
         self._linear_errors: dict[str, float] = {}
         self.instruction_set = selected_instruction_set()
         self.threads = len(self._pool.cpus)
@@ -90,6 +91,14 @@ class NativeBackend:
     def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
         """See ModelBackend: weights are packed, and so is an embedding table that is also the lm_head."""
         return replace(loader, pack=self._store, packs_tables=True)
+
+    def _kind_of(self, parts: Sequence[Part]) -> int:
+        """Return the kind of a weight: with int4 the lm_head and an embedding table have 8 bits, as in files of others.
+
+        Every logit has their rounding error, and every token looks up one row.
+        """
+        is_layer = all(name.startswith(LAYERS) for name, _ in parts)
+        return INT8_GROUP if self._packer.kind == INT4_GROUP and not is_layer else self._packer.kind
 
     def rope_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """See ModelBackend: cosines and sines are float32."""

@@ -9,11 +9,11 @@ from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION
 from chairlift.model.device.dtypes import dtype_bytes
-from chairlift.model.weights.float8_packer import takes_float8
+from chairlift.model.weights.float8_packer import LAYERS, takes_float8
 
 QUANTIZED_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0, "int4": 1 / 2 + 4 / 32}
 """Bytes of one parameter, by quantization of the native kernels; groups of 32 share a scale of two bytes,
-and those of int4 a minimum of two more."""
+and those of int4 a minimum of two more. With int4 what is not in layers has the bytes of int8."""
 
 FLOAT8_SCALE_BYTES = 4
 """Bytes of the scale of a row of 8-bit floats."""
@@ -22,6 +22,10 @@ FLOAT8_SCALE_BYTES = 4
 def weight_bytes(shapes: Mapping[str, tuple[int, ...]], dtype: str, quantization: str) -> int:
     """Return the bytes of parameters, by name, of a dtype's name, in the quantization of the options."""
     num_parameters = sum(map(math.prod, shapes.values()))
+    if quantization == "int4":
+        in_layers = sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(LAYERS))
+        others = (num_parameters - in_layers) * QUANTIZED_BYTES["int8"]
+        return int(in_layers * QUANTIZED_BYTES[quantization] + others)
     if quantization != FLOAT8_QUANTIZATION:
         return int(num_parameters * QUANTIZED_BYTES.get(quantization, dtype_bytes(dtype)))
     float8 = [shape for name, shape in shapes.items() if takes_float8([(name, shape)])]

@@ -11,7 +11,7 @@ file gets its final name when it is complete.
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -63,10 +63,16 @@ class PackedWeightCache:
         errors: names of parameters -> relative error of their int8 weight, in the order of the requests.
     """
 
-    def __init__(self, packer: Packer, path: Path | None = None) -> None:
-        """Open the file `path`, if it exists; None stores no weights."""
+    def __init__(
+        self, packer: Packer, path: Path | None = None, kind_of: Callable[[Sequence[Part]], int] | None = None
+    ) -> None:  # fmt: skip
+        """Open the file `path`, if it exists; None stores no weights.
+
+        `kind_of` returns the kind of a weight of these parameters; None is the packer's for all.
+        """
         self.errors: dict[str, float] = {}
         self._packer = packer
+        self._kind_of = kind_of or (lambda _: packer.kind)
         self._path = path
         self._weights: list[tuple[tuple[Part, ...], bool, float | None, PackedWeight]] = []
         self._is_new = False
@@ -101,7 +107,8 @@ class PackedWeightCache:
 
     def _pack(self, parts: tuple[Part, ...], read: Read, gated: bool) -> tuple[PackedWeight, float | None]:
         self._is_new = True
-        return self._packer.pack([read(name, shape) for name, shape in parts], gated=gated)
+        tensors = [read(name, shape) for name, shape in parts]
+        return self._packer.pack(tensors, gated=gated, kind=self._kind_of(parts))
 
     # -- from the file ---------------------------------------------------------------------------------------------
 
@@ -128,7 +135,7 @@ class PackedWeightCache:
         if self._file is None or self._is_new or len(self._weights) >= len(self._entries):
             return None
         entry = self._entries[len(self._weights)]
-        weight = self._packer.allocate([shape for _, shape in parts], gated=gated)
+        weight = self._packer.allocate([shape for _, shape in parts], gated=gated, kind=self._kind_of(parts))
         sizes = [piece.nbytes for piece in weight.memory]
         if (entry.parts, entry.gated) != (parts, gated) or [size for _, size in entry.places] != sizes:
             return None

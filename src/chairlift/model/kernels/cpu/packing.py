@@ -82,20 +82,24 @@ class Packer:
     row_dtype: torch.dtype = torch.bfloat16
     _arena: Arena = field(default_factory=Arena)
 
-    def pack(self, parts: Sequence[Tensor], *, gated: bool = False) -> tuple[PackedWeight, float | None]:
+    def pack(
+        self, parts: Sequence[Tensor], *, gated: bool = False, kind: int | None = None
+    ) -> tuple[PackedWeight, float | None]:  # fmt: skip
         """Pack weights [O_i, I] as one, stacked by rows; `gated`: the parts are gates and ups of a gated pair.
+
+        `kind` is another one than the packer's for this weight.
 
         Returns the weight and, for the quantized kinds, the relative rounding error: squared errors over squares.
         Raises MemoryError or OSError if there is too little memory.
         """
-        packed = self.allocate([tuple(part.shape) for part in parts], gated=gated)
-        weight = packed.struct
+        packed = self.allocate([tuple(part.shape) for part in parts], gated=gated, kind=kind)
+        weight, kind = packed.struct, packed.struct.kind
         # The library adds to these in each call: they are sums over all parts.
         errors = (ctypes.c_double * 2)()
         first = 0
         placements = (library.GATES, library.UPS) if gated else (library.STACKED,) * len(parts)
         for part, placement in zip(parts, placements, strict=True):
-            rows = part.to(DTYPES.get(self.kind, self.row_dtype)).contiguous()
+            rows = part.to(DTYPES.get(kind, self.row_dtype)).contiguous()
             code = library.load().pack(
                 self.pool.handle, ctypes.byref(weight), rows.data_ptr(), rows.dtype == torch.float32, len(rows),
                 placement, first, errors,
@@ -103,33 +107,36 @@ class Packer:
             if code < 0:
                 raise MemoryError("no memory to pack a weight")
             first += len(rows)
-        if self.kind in DTYPES:
+        if kind in DTYPES:
             return packed, None
         return packed, errors[0] / errors[1] if errors[1] else 0.0
 
-    def allocate(self, shapes: Sequence[tuple[int, ...]], *, gated: bool) -> PackedWeight:
-        """Return a packed weight of zeros for parts of these shapes [O_i, I]."""
+    def allocate(
+        self, shapes: Sequence[tuple[int, ...]], *, gated: bool, kind: int | None = None
+    ) -> PackedWeight:  # fmt: skip
+        """Return a packed weight of zeros for parts of these shapes [O_i, I]; `kind` as for pack."""
+        kind = self.kind if kind is None else kind
         inputs, outputs = shapes[0][1], sum(rows for rows, _ in shapes)
         if gated:  # 16 gates and 16 ups alternate
             outputs = 2 * -(-shapes[0][0] // 16) * 16
         panels = -(-outputs // library.PANEL)
-        per_step = INPUTS_PER_STEP[self.kind]
+        per_step = INPUTS_PER_STEP[kind]
         # Inputs are padded to whole steps, or to whole groups, each of which has a scale.
-        unit = library.GROUP if self.kind in GROUP_KINDS else per_step
+        unit = library.GROUP if kind in GROUP_KINDS else per_step
         steps = -(-inputs // unit) * unit // per_step
         data = self._arena.allocate(panels * steps * library.PANEL * 4)
         memory: tuple[Tensor, ...] = (data,)
         scales, group_scales, minima = None, None, None
-        if self.kind == library.INT8_CHANNEL:
+        if kind == library.INT8_CHANNEL:
             memory = (data, self._arena.allocate(panels * library.PANEL * 4))
             scales = memory[1].data_ptr()
-        elif self.kind in GROUP_KINDS:
+        elif kind in GROUP_KINDS:
             size = panels * library.PANEL * (steps * per_step // library.GROUP) * 2
-            memory = (data, *(self._arena.allocate(size) for _ in range(1 + (self.kind == library.INT4_GROUP))))
+            memory = (data, *(self._arena.allocate(size) for _ in range(1 + (kind == library.INT4_GROUP))))
             group_scales = memory[1].data_ptr()
-            minima = memory[2].data_ptr() if self.kind == library.INT4_GROUP else None
+            minima = memory[2].data_ptr() if kind == library.INT4_GROUP else None
         weight = kernel_structs.Weight(
-            outputs, inputs, panels, steps, self.kind, data.data_ptr(), scales, group_scales, minima
+            outputs, inputs, panels, steps, kind, data.data_ptr(), scales, group_scales, minima
         )
         return PackedWeight(weight, memory)
 
