@@ -1,18 +1,14 @@
 """Models of GGUF files in float64: logits of transformers' model with the numbers of gguf's dequantizer."""
 
-import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from chairlift.model.architectures.model_building import load_model
 from chairlift.model.config.gguf_folder import gguf_folder
-from support_batches import teacher_forced_logits
+from support_dense_logits import assert_equal_logits
 from support_gguf_models import write_gguf
-from support_models import VOCAB_SIZE
 
 CPU = torch.device("cpu")
 
@@ -30,34 +26,22 @@ MIXES: dict[str, Callable[[str], str]] = {
 }  # fmt: skip
 
 
-def assert_equal_logits(file: Path, model: Any) -> None:
-    rng = random.Random(3)
-    batch = [[rng.randrange(VOCAB_SIZE) for _ in range(length)] for length in (1, 18, 70)]
-    loaded, _ = load_model(gguf_folder(file), dtype="float64", device=CPU, max_model_len=None)
-    found = teacher_forced_logits(loaded, batch, torch.float64, max_chunk=16)
-    for logits, ids in zip(found, batch, strict=True):
-        with torch.inference_mode():
-            expected = model(torch.tensor([ids])).logits[0]
-        assert expected.std() > 0.05
-        torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
-
-
 @pytest.mark.share(8)
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("kind", ["llama", "llama-bias", "mistral-full", "qwen2", "qwen3", "gemma3"])
 def test_logits_are_those_of_the_numbers_in_the_file(kind: str, mix: str, tmp_path: Path) -> None:
     model = write_gguf(tmp_path / "a.gguf", kind, MIXES[mix], tie_word_embeddings="tied" in mix or kind == "gemma3")
-    assert_equal_logits(tmp_path / "a.gguf", model)
+    assert_equal_logits(gguf_folder(tmp_path / "a.gguf"), model)
 
 
 @pytest.mark.parametrize("kind", ["llama-llama3", "llama-yarn", "llama-linear"])
 def test_rotations_of_long_contexts_are_those_of_the_original(kind: str, tmp_path: Path) -> None:
     model = write_gguf(tmp_path / "a.gguf", kind, MIXES["Q8_0"])
-    assert_equal_logits(tmp_path / "a.gguf", model)
+    assert_equal_logits(gguf_folder(tmp_path / "a.gguf"), model)
 
 
 @pytest.mark.parametrize("named", [1, 3])
 def test_a_model_in_three_files(named: int, tmp_path: Path) -> None:
     model = write_gguf(tmp_path / "a.gguf", "llama", q4_k_m, num_files=3)
     assert len(list(tmp_path.glob("*.gguf"))) == 3
-    assert_equal_logits(tmp_path / f"a-0000{named}-of-00003.gguf", model)
+    assert_equal_logits(gguf_folder(tmp_path / f"a-0000{named}-of-00003.gguf"), model)

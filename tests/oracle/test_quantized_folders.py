@@ -1,7 +1,6 @@
 """Models of AWQ and GPTQ folders in float64: logits of transformers' model with the numbers that the formats mean."""
 
 import json
-import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,15 +11,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from chairlift.model.architectures.model_building import load_model
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.transformers_config import parse_transformers_config
 from chairlift.model.transformers.pretrained import load_pretrained, weights_dtype
 from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.shard import Shard
-from support_batches import teacher_forced_logits
 from support_bridged_models import bridged_model, save_bridged
-from support_models import VOCAB_SIZE, tiny_hf_model
+from support_dense_logits import assert_equal_logits
+from support_models import tiny_hf_model
 from support_quantized import Spec, write_quantized
 
 CPU = torch.device("cpu")
@@ -63,18 +61,6 @@ def written(folder: Path, model: Any, case: Case) -> Any:
     base = specs[""]
     assert base is not None
     return write_quantized(folder, model, lambda name: spec_of(specs, name), base.config(**fields))
-
-
-def assert_equal_logits(folder: Path, model: Any) -> None:
-    rng = random.Random(3)
-    batch = [[rng.randrange(VOCAB_SIZE) for _ in range(length)] for length in (1, 18, 70)]
-    loaded, _ = load_model(folder, dtype="float64", device=CPU, max_model_len=None)
-    found = teacher_forced_logits(loaded, batch, torch.float64, max_chunk=16)
-    for logits, ids in zip(found, batch, strict=True):
-        with torch.inference_mode():
-            expected = model(torch.tensor([ids])).logits[0]
-        assert expected.std() > 0.05
-        torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,7 +1,6 @@
 """The format bitsandbytes: numbers of whole weights, of parts and of chunks; models; tensors that do not fit."""
 
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ from chairlift.model.weights.checkpoint_fingerprint import fingerprint
 from chairlift.model.weights.formats import bitsandbytes, dense_rows, safetensors
 from chairlift.model.weights.formats.registry import format_of, is_safetensors
 from chairlift.model.weights.shard import Shard
-from support_batches import teacher_forced_logits
-from support_models import VOCAB_SIZE, save_tiny
+from support_dense_logits import assert_equal_logits
+from support_models import save_tiny
 from support_nf4 import (
     METHODS,
     change_config,
@@ -128,16 +127,7 @@ def test_ranks_read_their_parts(method: str, tmp_path: Path) -> None:
 def test_logits_are_those_of_the_dequantized_weights(kind: str, method: str, tmp_path: Path) -> None:
     model = write_bitsandbytes(tmp_path, kind, method)
     assert format_of(tmp_path) is bitsandbytes and not is_safetensors(tmp_path)
-    rng = random.Random(3)
-    batch = [[rng.randrange(VOCAB_SIZE) for _ in range(length)] for length in (1, 18, 70)]
-    loaded, config = load_model(tmp_path, dtype="float64", device=CPU, max_model_len=None)
-    assert config.tie_word_embeddings is (kind == "qwen3")
-    found = teacher_forced_logits(loaded, batch, torch.float64, max_chunk=16)
-    for logits, ids in zip(found, batch, strict=True):
-        with torch.inference_mode():
-            expected = model(torch.tensor([ids])).logits[0]
-        assert expected.std() > 0.05
-        torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
+    assert_equal_logits(tmp_path, model)
 
 
 @pytest.mark.parametrize("method", ["nf4 nested", "int8"])
