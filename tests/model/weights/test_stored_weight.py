@@ -1,9 +1,9 @@
-"""stored_twice: the error names both places of a tensor."""
+"""damaged, stored_twice: the errors name the tensors and their files."""
 
 from pathlib import Path
 
 from chairlift.model.weights.formats.safetensors import SafetensorsWeight
-from chairlift.model.weights.stored_weight import stored_twice
+from chairlift.model.weights.stored_weight import damaged, stored_twice
 
 
 def test_both_places_are_named() -> None:
@@ -11,3 +11,9 @@ def test_both_places_are_named() -> None:
     assert stored_twice("model.x", one, other).message == (
         "tensor model.x is stored twice: in a.safetensors (a) and b.safetensors (b)"
     )
+
+
+def test_a_damaged_tensor_is_named_with_its_file() -> None:
+    error = damaged(SafetensorsWeight(Path("folder/a.safetensors"), "x", (2,), "F32"), "has no numbers")
+    assert error.message == "tensor x in folder/a.safetensors has no numbers"
+    assert error.details == {"file": "folder/a.safetensors", "tensor": "x"}

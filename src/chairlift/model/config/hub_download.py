@@ -30,40 +30,18 @@ T = TypeVar("T")
 
 def download(repository: str, revision: str | None, patterns: Sequence[str]) -> Path:
     """Return the folder with the files of these patterns. Raises ModelError if the hub does not provide them."""
-
-    def snapshot(cache_only: bool) -> Path:
-        from huggingface_hub import snapshot_download
-
-        return Path(
-            snapshot_download(
-                repository, revision=revision, allow_patterns=list(patterns), ignore_patterns=list(IGNORED_PATTERNS),
-                local_files_only=cache_only,
-            )
-        )  # fmt: skip
-
-    cached = _cached(lambda: snapshot(cache_only=True))
-    if cached is not None and _is_complete(cached, patterns):
-        return cached
-    return _online(repository, revision, lambda: snapshot(cache_only=False))
+    return _download(
+        repository, revision, lambda folder: _is_complete(folder, patterns),
+        list(patterns), list(IGNORED_PATTERNS),
+    )  # fmt: skip
 
 
 def download_files(repository: str, revision: str | None, files: Sequence[str]) -> Path:
     """Return the folder with these files of a repository, and no others. Raises ModelError as download does."""
-
-    def snapshot(cache_only: bool) -> Path:
-        from huggingface_hub import snapshot_download
-
-        return Path(
-            snapshot_download(
-                repository, revision=revision, allow_patterns=[glob.escape(file) for file in files],
-                local_files_only=cache_only,
-            )
-        )  # fmt: skip
-
-    cached = _cached(lambda: snapshot(cache_only=True))
-    if cached is not None and all((cached / file).is_file() for file in files):
-        return cached
-    return _online(repository, revision, lambda: snapshot(cache_only=False))
+    return _download(
+        repository, revision, lambda folder: all((folder / file).is_file() for file in files),
+        [glob.escape(file) for file in files],
+    )  # fmt: skip
 
 
 def repository_files(repository: str, revision: str | None) -> list[str]:
@@ -87,23 +65,42 @@ def repository_files(repository: str, revision: str | None) -> list[str]:
 
 def cached_files(repository: str, revision: str | None) -> list[str]:
     """Return the names of the files of a repository that are in the cache as a whole."""
-
-    def snapshot() -> Path:
-        from huggingface_hub import snapshot_download
-
-        return Path(snapshot_download(repository, revision=revision, local_files_only=True))
-
-    if (folder := _cached(snapshot)) is None:
+    if (folder := _cached(repository, revision)) is None:
         return []
     return sorted(each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
 
 
-def _cached(call: Callable[[], T]) -> T | None:
-    """Return what is in the cache; None if it is not there or incomplete."""
+def _download(
+    repository: str, revision: str | None, is_complete: Callable[[Path], bool],
+    patterns: list[str], ignored: list[str] | None = None,
+) -> Path:  # fmt: skip
+    """Return the folder in the cache if it is complete, else that of the hub."""
+    from huggingface_hub import snapshot_download
+
+    cached = _cached(repository, revision, patterns, ignored)
+    if cached is not None and is_complete(cached):
+        return cached
+    return _online(
+        repository, revision,
+        lambda: Path(
+            snapshot_download(repository, revision=revision, allow_patterns=patterns, ignore_patterns=ignored)
+        ),
+    )  # fmt: skip
+
+
+def _cached(
+    repository: str, revision: str | None, patterns: list[str] | None = None, ignored: list[str] | None = None
+) -> Path | None:  # fmt: skip
+    """Return the folder in the cache; None if it is not there."""
+    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        return call()
+        return Path(
+            snapshot_download(
+                repository, revision=revision, allow_patterns=patterns, ignore_patterns=ignored, local_files_only=True
+            )
+        )  # fmt: skip
     except (LocalEntryNotFoundError, OSError, ValueError):
         return None
 

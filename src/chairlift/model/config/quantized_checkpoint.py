@@ -52,6 +52,19 @@ def folder_quantization(folder: Path) -> tuple[str, str | None, Mapping[str, Any
     return None
 
 
+def quantization_method(folder: Path) -> str | None:
+    """Return the method that a folder's weights are quantized by; None without one. Raises as folder_quantization."""
+    found = folder_quantization(folder)
+    return None if found is None else found[1]
+
+
+def method_options(folder: Path) -> tuple[str, Mapping[str, Any]]:
+    """Return where a folder that is quantized says how, for messages, and the entry. Raises as folder_quantization."""
+    found = folder_quantization(folder)
+    assert found is not None, f"{folder} is not quantized"
+    return found[0], found[2]
+
+
 def check_quantization(content: Mapping[str, Any]) -> None:
     """Raise UnsupportedModel for the config.json of a checkpoint that is quantized by a method without a format."""
     if (found := quantization_entry(content)) is None or found[1] in SUPPORTED_METHODS:

@@ -64,6 +64,11 @@ class StoredWeight(Protocol):
         ...
 
 
+def damaged(stored: StoredWeight, problem: str) -> ModelError:
+    """Return the error for a tensor that cannot be read; it names the tensor and its file."""
+    return ModelError(f"tensor {stored.name} in {stored.file} {problem}", file=str(stored.file), tensor=stored.name)
+
+
 def stored_twice(name: str, one: StoredWeight, other: StoredWeight) -> ModelError:
     """Return the error for two tensors of one canonical name."""
     places = f"{one.file.name} ({one.name}) and {other.file.name} ({other.name})"

@@ -169,6 +169,7 @@ def write_folder(folder: Path, form: str = "4-bit groups") -> Path:
         ("4-bit groups", {"weight_packed": torch.zeros(64, 9, dtype=torch.int32)},
          r"weight_packed in .* shape \(64, 9\), which is not that of 4-bit or 8-bit numbers of .* \(64, 96\)"),
         ("4-bit groups", {"weight_packed": torch.zeros(64, 12, dtype=torch.int64)}, "weight_packed in .* dtype I64"),
+        ("4-bit groups", {"weight": torch.ones(64, 96)}, "weight is stored twice: in model.safetensors .* and model"),
         ("int8 rows", {"weight_scale": None}, "weight in .* is quantized, and its module has no weight_scale"),
         ("float rows", {"weight_scale": None}, "weight in .* is quantized, and its module has no weight_scale"),
         ("float rows", {"weight": torch.ones(64, 96)}, "weight in .* has a weight_scale and dtype F32"),

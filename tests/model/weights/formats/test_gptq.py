@@ -47,6 +47,13 @@ def test_groups_and_scales(has_g_idx: bool, size: int, scales: torch.dtype, tmp_
     assert torch.equal(weight_of(write_layers(tmp_path, {UP: layer}, spec.config())).dense(), layer.dense)
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_inputs_that_fill_one_word(bits: int, tmp_path: Path) -> None:
+    spec = Spec(bits=bits, version=2, group_size=-1)
+    layer = spec.layer(64, 32 // bits)
+    assert torch.equal(weight_of(write_layers(tmp_path, {UP: layer}, spec.config())).dense(), layer.dense)
+
+
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
 @pytest.mark.parametrize(("named", "version"), [("gptq", 2), ("gptq_v2", 1)])
 def test_symmetric_zeros_count_in_either_version(bits: int, named: str, version: int, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -13,17 +12,10 @@ from chairlift.model.weights.formats.grouped_weight import (
     consecutive_groups,
     group_size_of,
     num_groups,
-    unpacked,
 )
-from support_quantized import Layer, Spec, pack_stream, write_layers
+from support_quantized import Layer, Spec, write_layers
 
 UP = "model.layers.0.mlp.up_proj"
-
-
-@pytest.mark.parametrize("bits", [2, 3, 4, 8])
-def test_codes_are_unpacked_in_their_order(bits: int) -> None:
-    codes = np.random.default_rng(bits).integers(0, 2**bits, (5, 96))
-    assert torch.equal(unpacked(torch.from_numpy(pack_stream(codes, bits)), bits).long(), torch.from_numpy(codes))
 
 
 @pytest.mark.parametrize("elements", [1, 500, 2**22])

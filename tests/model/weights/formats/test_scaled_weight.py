@@ -10,8 +10,9 @@ from torch import Tensor
 
 from chairlift.core.errors import ModelError
 from chairlift.model.weights.formats import dense_rows
+from chairlift.model.weights.formats.packed_codes import unpacked
 from chairlift.model.weights.formats.safetensors import stored_weights
-from chairlift.model.weights.formats.scaled_weight import ScaledWeight, scaled_weight, unpacked
+from chairlift.model.weights.formats.scaled_weight import ScaledWeight, scaled_weight
 from support_compressed import FORMS, Form, packed
 
 OUTPUTS, INPUTS = 84, 100

@@ -17,21 +17,20 @@ import torch
 from torch import Tensor
 
 from chairlift.model.config.model_folder import ORIGINAL, unsupported_model
-from chairlift.model.config.quantized_checkpoint import folder_quantization
+from chairlift.model.config.quantized_checkpoint import method_options, quantization_method
 from chairlift.model.weights.formats.grouped_weight import (
     SCALE_DTYPES,
-    WORD_BITS,
     GroupedWeight,
     check_tensor,
     consecutive_groups,
     group_size_of,
-    grouped_weights,
     num_groups,
     packed_shape,
     require_tensor,
 )
+from chairlift.model.weights.formats.packed_codes import WORD_BITS
 from chairlift.model.weights.formats.safetensors import stored_files
-from chairlift.model.weights.formats.tensors_by_module import ModuleTensors
+from chairlift.model.weights.formats.tensors_by_module import ModuleTensors, module_weights
 from chairlift.model.weights.stored_weight import StoredWeight
 
 __all__ = ["claims", "stored_files", "stored_weights"]
@@ -76,19 +75,20 @@ class AWQLayout:
 
 def claims(folder: Path) -> bool:
     """See WeightFormat: a folder whose entry has the method awq."""
-    found = folder_quantization(folder)
-    return found is not None and found[1] == "awq"
+    return quantization_method(folder) == "awq"
 
 
 def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, StoredWeight]]:
     """See WeightFormat. Raises UnsupportedModel for another version and other bits, ModelError for wrong shapes."""
-    found = folder_quantization(folder)
-    assert found is not None, f"{folder} is not quantized"
-    source, _, entry = found
+    source, entry = method_options(folder)
     _check_supported(entry, source)
     group_size = group_size_of(entry, source, "group_size", "q_group_size")
     has_zeros = bool(entry.get("zero_point", True))
-    yield from grouped_weights(folder, architecture, KINDS, lambda tensors: _weight(tensors, group_size, has_zeros))
+
+    def weight(tensors: ModuleTensors) -> GroupedWeight | None:
+        return _weight(tensors, group_size, has_zeros) if "qweight" in tensors else None
+
+    yield from module_weights(folder, architecture, weight, KINDS)
 
 
 def _check_supported(entry: Mapping[str, Any], source: str) -> None:

@@ -24,12 +24,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from chairlift.core.errors import ModelError
-from chairlift.model.config.quantized_checkpoint import folder_quantization
+from chairlift.model.config.quantized_checkpoint import quantization_method
 from chairlift.model.weights.formats import safetensors
 from chairlift.model.weights.formats.dense_rows import dense_rows
+from chairlift.model.weights.formats.safetensors import stored_files
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import StoredWeight, WeightFile, stored_twice
+from chairlift.model.weights.stored_weight import StoredWeight, damaged, stored_twice
+
+__all__ = ["claims", "stored_files", "stored_weights"]
 
 METHOD = "bitsandbytes"
 STATE = ".quant_state.bitsandbytes__"
@@ -162,7 +164,7 @@ class Int8Numbers:
 
 def claims(folder: Path) -> bool:
     """See WeightFormat: a folder whose config.json names the method."""
-    return (found := folder_quantization(folder)) is not None and found[1] == METHOD
+    return quantization_method(folder) == METHOD
 
 
 def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, StoredWeight]]:
@@ -191,11 +193,6 @@ def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, Store
             yield name, quantized.get(name, stored)
 
 
-def stored_files(folder: Path) -> Iterator[WeightFile]:
-    """See WeightFormat."""
-    return safetensors.stored_files(folder)
-
-
 def _four_bit_weight(name: str, kind: str, tensors: Mapping[str, StoredWeight]) -> BitsandbytesWeight:
     """Return the weight of this canonical name. Raises ModelError."""
     packed = tensors[name]
@@ -203,7 +200,7 @@ def _four_bit_weight(name: str, kind: str, tensors: Mapping[str, StoredWeight]) 
     state = _quant_state(_part(tensors, packed, name + STATE + kind, "U8"), kind, is_nested=is_nested)
     num_bytes = -(-state.num_numbers // 2)
     if math.prod(packed.shape) * PACKED_BYTES.get(packed.dtype, 0) != num_bytes or packed.shape[1:] != (1,):
-        raise _error(
+        raise damaged(
             packed, f"has dtype {packed.dtype} and shape {packed.shape}; its quant_state names a weight of shape "
             f"{state.shape}, which has shape ({num_bytes}, 1) in U8",
         )  # fmt: skip
@@ -223,10 +220,10 @@ def _int8_weight(module: str, tensors: Mapping[str, StoredWeight]) -> Bitsandbyt
     """Return the weight of the module whose canonical name, with a dot behind it, is given. Raises ModelError."""
     codes, layout = tensors[f"{module}weight"], tensors.get(f"{module}weight_format")
     if len(codes.shape) != 2:
-        raise _error(codes, f"has shape {codes.shape}; a weight of int8 has two axes")
+        raise damaged(codes, f"has shape {codes.shape}; a weight of int8 has two axes")
     scales = _part(tensors, codes, f"{module}SCB", "F32", codes.shape[0])
     if layout is not None and (layout.dtype != "U8" or layout.dense().tolist() not in (0, [0])):
-        raise _error(layout, "names another order of the numbers than by rows, which is 0")
+        raise damaged(layout, "names another order of the numbers than by rows, which is 0")
     return BitsandbytesWeight(codes, codes.shape, "int8 (bitsandbytes)", Int8Numbers(codes, scales).read)
 
 
@@ -243,7 +240,7 @@ def _quant_state(stored: StoredWeight, kind: str, *, is_nested: bool) -> QuantSt
             if fields["nested_dtype"] != "float32" or not math.isfinite(offset):
                 raise ValueError(f"nested_dtype {fields['nested_dtype']!r}, nested_offset {offset}")
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
-        raise _error(stored, f"is not the JSON of a weight in {kind}: {error!r}") from error
+        raise damaged(stored, f"is not the JSON of a weight in {kind}: {error!r}") from error
     return QuantState((rows, columns), block_size, nested_block_size, offset)
 
 
@@ -258,10 +255,10 @@ def _part(
 ) -> StoredWeight:  # fmt: skip
     """Return a further tensor of a weight by its canonical name; raises ModelError if it is missing or does not fit."""
     if (stored := tensors.get(name)) is None:
-        raise _error(weight, f"is quantized, but the checkpoint does not have tensor {name}")
+        raise damaged(weight, f"is quantized, but the checkpoint does not have tensor {name}")
     if stored.dtype != dtype or (len(stored.shape) != 1 if size is None else stored.shape != (size,)):
         needed = f"shape ({size},)" if size is not None else "one axis"
-        raise _error(stored, f"has dtype {stored.dtype} and shape {stored.shape}; it must have {dtype} and {needed}")
+        raise damaged(stored, f"has dtype {stored.dtype} and shape {stored.shape}; it must have {dtype} and {needed}")
     return stored
 
 
@@ -269,9 +266,5 @@ def _finite(stored: StoredWeight, own: slice = slice(None)) -> Tensor:
     """Return some of the numbers of a tensor. Raises ModelError if one is infinite or NaN."""
     numbers = stored.dense()[own]
     if not numbers.isfinite().all():
-        raise _error(stored, "has a number that is infinite or not a number; the file is damaged")
+        raise damaged(stored, "has a number that is infinite or not a number; the file is damaged")
     return numbers
-
-
-def _error(stored: StoredWeight, problem: str) -> ModelError:
-    return ModelError(f"tensor {stored.name} in {stored.file} {problem}", file=str(stored.file), tensor=stored.name)

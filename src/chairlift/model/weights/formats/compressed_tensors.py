@@ -16,11 +16,13 @@ from typing import Any
 
 from chairlift.core.errors import UnsupportedModel
 from chairlift.model.config.model_folder import ORIGINAL, unsupported_model
-from chairlift.model.config.quantized_checkpoint import folder_quantization
-from chairlift.model.weights.formats import safetensors
-from chairlift.model.weights.formats.scaled_weight import Block, ScaledWeight, damaged, scaled_weight
-from chairlift.model.weights.formats.tensors_by_module import ModuleTensors, tensors_by_module
-from chairlift.model.weights.stored_weight import StoredWeight, WeightFile
+from chairlift.model.config.quantized_checkpoint import method_options, quantization_method
+from chairlift.model.weights.formats.safetensors import stored_files
+from chairlift.model.weights.formats.scaled_weight import Block, ScaledWeight, scaled_weight
+from chairlift.model.weights.formats.tensors_by_module import ModuleTensors, module_weights
+from chairlift.model.weights.stored_weight import StoredWeight, damaged, stored_twice
+
+__all__ = ["claims", "stored_files", "stored_weights"]
 
 METHOD = "compressed-tensors"
 
@@ -38,39 +40,26 @@ IGNORED_KINDS = frozenset(
 )  # fmt: skip
 """Last parts of names of tensors that only quantized activations and KV caches need."""
 
-SCALE_KINDS = frozenset(("weight_scale", "weight_zero_point", "weight_g_idx", "weight_shape"))
+KINDS = ("weight", "weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx", "weight_shape")
+"""Last parts of names of tensors that a quantized weight is made of."""
 
 
 def claims(folder: Path) -> bool:
     """See WeightFormat."""
-    found = folder_quantization(folder)
-    return found is not None and found[1] == METHOD
+    return quantization_method(folder) == METHOD
 
 
 def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, StoredWeight]]:
     """See WeightFormat; raises UnsupportedModel for a way of storing tensors that is not supported."""
-    found = folder_quantization(folder)
-    assert found is not None, f"{folder} is not quantized"
-    groups = _checked_groups(found[0], found[2])
-    blocks = list(_blocks(groups))
-    for module, tensors in tensors_by_module(folder, architecture).items():
-        prefix = f"{module}." if module else ""
-        quantized = _quantized(tensors, blocks)
-        for kind, tensor in tensors.items():
-            if quantized is not None and kind in ("weight", "weight_packed"):
-                yield f"{prefix}weight", quantized
-            elif kind not in IGNORED_KINDS and not (quantized is not None and kind in SCALE_KINDS):
-                yield f"{prefix}{kind}", tensor
-
-
-def stored_files(folder: Path) -> Iterator[WeightFile]:
-    """See WeightFormat."""
-    return safetensors.stored_files(folder)
+    blocks = list(_blocks(_checked_groups(*method_options(folder))))
+    yield from module_weights(folder, architecture, lambda tensors: _quantized(tensors, blocks), KINDS, IGNORED_KINDS)
 
 
 def _quantized(tensors: ModuleTensors, blocks: list[Block]) -> ScaledWeight | None:
     """Return the weight of a module; None for one that is not quantized. Raises ModelError."""
     packed, weight, scales = (tensors.get(kind) for kind in ("weight_packed", "weight", "weight_scale"))
+    if weight is not None and packed is not None:
+        raise stored_twice(weight.name, weight, packed)
     codes = weight if packed is None else packed
     if codes is None or (packed is None and scales is None and codes.dtype not in ("I8", "F8_E4M3")):
         return None

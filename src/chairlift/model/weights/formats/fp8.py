@@ -15,11 +15,13 @@ from typing import Any
 
 from chairlift.core.errors import ModelError
 from chairlift.model.config.model_folder import ORIGINAL, unsupported_model
-from chairlift.model.config.quantized_checkpoint import folder_quantization
-from chairlift.model.weights.formats import safetensors
-from chairlift.model.weights.formats.scaled_weight import Block, ScaledWeight, damaged, scaled_weight
-from chairlift.model.weights.formats.tensors_by_module import ModuleTensors, tensors_by_module
-from chairlift.model.weights.stored_weight import StoredWeight, WeightFile
+from chairlift.model.config.quantized_checkpoint import method_options, quantization_method
+from chairlift.model.weights.formats.safetensors import stored_files
+from chairlift.model.weights.formats.scaled_weight import Block, ScaledWeight, scaled_weight
+from chairlift.model.weights.formats.tensors_by_module import ModuleTensors, module_weights
+from chairlift.model.weights.stored_weight import StoredWeight, damaged
+
+__all__ = ["claims", "stored_files", "stored_weights"]
 
 METHODS = ("fp8", "fbgemm_fp8")
 
@@ -39,28 +41,14 @@ IGNORED_KINDS = frozenset(
 
 def claims(folder: Path) -> bool:
     """See WeightFormat."""
-    found = folder_quantization(folder)
-    return found is not None and found[1] in METHODS
+    return quantization_method(folder) in METHODS
 
 
 def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, StoredWeight]]:
     """See WeightFormat; raises UnsupportedModel for other 8-bit floats, ModelError for a weight without a scale."""
-    found = folder_quantization(folder)
-    assert found is not None, f"{folder} is not quantized"
-    blocks = _blocks(folder, found[0], found[2])
-    for module, tensors in tensors_by_module(folder, architecture).items():
-        prefix = f"{module}." if module else ""
-        quantized = _quantized(tensors, blocks)
-        for kind, tensor in tensors.items():
-            if quantized is not None and kind == "weight":
-                yield f"{prefix}weight", quantized
-            elif kind not in IGNORED_KINDS and not (quantized is not None and kind in SCALES):
-                yield f"{prefix}{kind}", tensor
-
-
-def stored_files(folder: Path) -> Iterator[WeightFile]:
-    """See WeightFormat."""
-    return safetensors.stored_files(folder)
+    blocks = _blocks(folder, *method_options(folder))
+    kinds = ("weight", *SCALES)
+    yield from module_weights(folder, architecture, lambda tensors: _quantized(tensors, blocks), kinds, IGNORED_KINDS)
 
 
 def _quantized(tensors: ModuleTensors, blocks: list[Block]) -> ScaledWeight | None:

@@ -21,24 +21,21 @@ from torch import Tensor
 
 from chairlift.core.errors import ModelError
 from chairlift.model.config.model_folder import ORIGINAL, unsupported_model
-from chairlift.model.config.quantized_checkpoint import folder_quantization
+from chairlift.model.config.quantized_checkpoint import method_options, quantization_method
 from chairlift.model.weights.formats.grouped_weight import (
     SCALE_DTYPES,
-    WORD_BITS,
     GroupedWeight,
     check_tensor,
     consecutive_groups,
-    damaged,
     group_size_of,
-    grouped_weights,
     num_groups,
     packed_shape,
     require_tensor,
-    unpacked,
 )
+from chairlift.model.weights.formats.packed_codes import WORD_BITS, unpacked
 from chairlift.model.weights.formats.safetensors import stored_files
-from chairlift.model.weights.formats.tensors_by_module import ModuleTensors
-from chairlift.model.weights.stored_weight import StoredWeight
+from chairlift.model.weights.formats.tensors_by_module import ModuleTensors, module_weights
+from chairlift.model.weights.stored_weight import StoredWeight, damaged
 
 __all__ = ["claims", "stored_files", "stored_weights"]
 
@@ -120,25 +117,24 @@ class GPTQLayout:
 
 def claims(folder: Path) -> bool:
     """See WeightFormat: a folder whose entry has the method gptq."""
-    found = folder_quantization(folder)
-    return found is not None and found[1] == "gptq"
+    return quantization_method(folder) == "gptq"
 
 
 def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, StoredWeight]]:
     """See WeightFormat. Raises UnsupportedModel for another version and other bits, ModelError for wrong shapes."""
-    found = folder_quantization(folder)
-    assert found is not None, f"{folder} is not quantized"
-    source, _, entry = found
+    source, entry = method_options(folder)
     version = _version(entry, source)
     base = GPTQOptions.of(entry, source)
 
-    def weight(tensors: ModuleTensors) -> GroupedWeight:
+    def weight(tensors: ModuleTensors) -> GroupedWeight | None:
+        if "qweight" not in tensors:
+            return None
         module = tensors["qweight"].name.removesuffix(".qweight")
         overrides = _overrides(entry, source, module)
         options = GPTQOptions.of({**entry, **overrides}, f"dynamic of {source}") if overrides else base
         return _weight(tensors, version, options)
 
-    yield from grouped_weights(folder, architecture, KINDS, weight)
+    yield from module_weights(folder, architecture, weight, KINDS)
 
 
 def _version(entry: Mapping[str, Any], source: str) -> int:

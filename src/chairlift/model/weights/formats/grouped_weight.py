@@ -4,7 +4,7 @@ The number at output o and input i is (codes[o, i] - zeros[o, g]) * scales[o, g]
 code minus a zero is an integer of at most 9 bits, so its product with a scale of 16 bits is exact in float32.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,11 +14,10 @@ from torch import Tensor
 
 from chairlift.core.errors import ModelError
 from chairlift.model.weights.formats.dense_rows import dense_rows
-from chairlift.model.weights.formats.tensors_by_module import ModuleTensors, tensors_by_module
+from chairlift.model.weights.formats.tensors_by_module import ModuleTensors
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import StoredWeight
+from chairlift.model.weights.stored_weight import StoredWeight, damaged
 
-WORD_BITS = 32
 WHOLE_INPUT = -1
 """The group_size of one group for all inputs."""
 
@@ -89,47 +88,6 @@ class GroupedWeight:
         return dense_rows(self.shape, part, dtype or torch.float32, read)
 
 
-def grouped_weights(
-    folder: Path, architecture: str, kinds: Collection[str], make: Callable[[ModuleTensors], GroupedWeight]
-) -> Iterator[tuple[str, StoredWeight]]:
-    """Yield the weights of a folder by canonical name; all other tensors are as the format safetensors has them.
-
-    Args:
-        folder: the model folder.
-        architecture: as for WeightFormat.
-        kinds: last parts of the names of tensors that a module's weight is made of.
-        make: makes the weight of a module that has a qweight.
-
-    Raises ModelError as the format safetensors and `make` do.
-    """
-    for module, tensors in tensors_by_module(folder, architecture).items():
-        is_quantized = "qweight" in tensors
-        if is_quantized:
-            yield f"{module}.weight", make(tensors)
-        for kind, tensor in tensors.items():
-            if not is_quantized or kind not in kinds:
-                yield f"{module}.{kind}" if module else kind, tensor
-
-
-def unpacked(words: Tensor, bits: int) -> Tensor:
-    """Return the codes in rows of words, each row a stream of codes from its lowest bit.
-
-    Args:
-        words: int32 [n, W]; for 3 bits W is a multiple of 3.
-        bits: 2, 3, 4 or 8.
-
-    Returns uint8 [n, 32 * W / bits].
-    """
-    data, mask = words.contiguous().view(torch.uint8), 2**bits - 1
-    if bits == 8:
-        return data
-    if bits == 3:
-        first, second, third = data.view(len(data), -1, 3).int().unbind(-1)
-        stream = first | second << 8 | third << 16  # three bytes hold eight codes
-        return torch.stack([stream >> shift & mask for shift in range(0, 24, 3)], dim=-1).to(torch.uint8).flatten(1)
-    return torch.stack([data >> shift & mask for shift in range(0, 8, bits)], dim=-1).flatten(1)
-
-
 def group_size_of(entry: Mapping[str, Any], source: str, *names: str) -> int:
     """Return the group size of an entry, by the first of the names that it has.
 
@@ -175,8 +133,3 @@ def packed_shape(qweight: StoredWeight) -> tuple[int, int]:
         raise damaged(qweight, f"has shape {qweight.shape}, required are two axes that are not empty")
     check_tensor(qweight, ("I32",), qweight.shape)
     return qweight.shape[0], qweight.shape[1]
-
-
-def damaged(tensor: StoredWeight, problem: str) -> ModelError:
-    """Return the error for a tensor that cannot be read."""
-    return ModelError(f"tensor {tensor.name} in {tensor.file} {problem}", file=str(tensor.file), tensor=tensor.name)

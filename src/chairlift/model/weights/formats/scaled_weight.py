@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from chairlift.core.errors import ModelError
 from chairlift.model.weights.formats.dense_rows import dense_rows
+from chairlift.model.weights.formats.packed_codes import WORD_BITS, unpacked
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import StoredWeight
+from chairlift.model.weights.stored_weight import StoredWeight, damaged
 
 Block = tuple[int, int]
 """Rows and columns that have one scale: (1, 128) for groups of 128 inputs, (128, 128) for square blocks."""
@@ -96,9 +96,9 @@ class ScaledWeight:
         assert self.zero_points is not None
         if not is_packed(self.zero_points, self.bits, self.shape[0]):
             return _rows_of(self.zero_points, first, last).float()
-        in_word = 32 // self.bits
+        in_word = WORD_BITS // self.bits
         words = _rows_of(self.zero_points, first // in_word, -(-last // in_word))
-        points = unpacked(words.T.contiguous(), self.bits).T[first % in_word :][: last - first]
+        points = unpacked(words.T, self.bits).T[first % in_word :][: last - first]
         return signed(points, self.bits)
 
     def _groups(self) -> Tensor | None:
@@ -148,14 +148,6 @@ def scaled_weight(
     return ScaledWeight(codes, scales, shape, dtype, block, bits, zero_points, group_index)
 
 
-def unpacked(words: Tensor, bits: int) -> Tensor:
-    """Return the codes in words, lowest bits first: int32 [n, w] -> uint8 [n, w * 32 / bits]."""
-    octets = words.reshape(-1).view(torch.uint8).reshape(len(words), -1)
-    if bits == 8:
-        return octets
-    return torch.stack((octets & 15, octets >> 4), dim=-1).flatten(1)
-
-
 def signed(codes: Tensor, bits: int) -> Tensor:
     """Return codes without the 2**(bits-1) that words add: uint8 -> float32."""
     numbers: Tensor = codes.float() - 2 ** (bits - 1)
@@ -164,7 +156,7 @@ def signed(codes: Tensor, bits: int) -> Tensor:
 
 def is_packed(zero_points: StoredWeight, bits: int, outputs: int) -> bool:
     """Return whether the zero points of this many outputs are in words along that axis."""
-    words = -(-outputs * bits // 32)
+    words = -(-outputs * bits // WORD_BITS)
     return bits > 0 and zero_points.dtype == "I32" and len(zero_points.shape) == 2 and zero_points.shape[0] == words
 
 
@@ -172,13 +164,6 @@ def check_finite(tensor: StoredWeight, numbers: Tensor) -> None:
     """Raise ModelError that names a tensor unless its numbers are finite."""
     if not bool(numbers.isfinite().all()):
         raise damaged(tensor, "has numbers that are infinite or not a number")
-
-
-def damaged(tensor: StoredWeight, problem: str) -> ModelError:
-    """Return the error that names a tensor and its file."""
-    return ModelError(
-        f"tensor {tensor.name} in {tensor.file} {problem}", file=str(tensor.file), tensor=tensor.name
-    )  # fmt: skip
 
 
 def _block_of(scales: StoredWeight, shape: tuple[int, ...], blocks: Sequence[Block]) -> Block:

@@ -1,6 +1,7 @@
-"""tensors_by_module: tensors of a quantized folder by module, for formats that store a weight in several tensors."""
+"""tensors_by_module, module_weights: folders whose format stores the weight of a module in several tensors."""
 
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from chairlift.model.weights.formats.safetensors import stored_weights
@@ -22,3 +23,28 @@ def tensors_by_module(folder: Path, architecture: str) -> dict[str, ModuleTensor
             raise stored_twice(name, other, tensor)
         modules[module][kind] = tensor
     return dict(modules)
+
+
+def module_weights(
+    folder: Path, architecture: str, make: Callable[[ModuleTensors], StoredWeight | None], kinds: Collection[str],
+    ignored_kinds: Collection[str] = (),
+) -> Iterator[tuple[str, StoredWeight]]:  # fmt: skip
+    """Yield the weights of a folder by canonical name; all other tensors are as the format safetensors has them.
+
+    Args:
+        folder: the model folder.
+        architecture: as for WeightFormat.
+        make: makes the weight of a module; None for a module that is not quantized.
+        kinds: last parts of the names of tensors that a weight is made of.
+        ignored_kinds: last parts of the names of tensors that no module needs.
+
+    Raises ModelError as tensors_by_module and `make` do.
+    """
+    for module, tensors in tensors_by_module(folder, architecture).items():
+        prefix = f"{module}." if module else ""
+        weight = make(tensors)
+        if weight is not None:
+            yield f"{prefix}weight", weight
+        for kind, tensor in tensors.items():
+            if kind not in ignored_kinds and (weight is None or kind not in kinds):
+                yield f"{prefix}{kind}", tensor
