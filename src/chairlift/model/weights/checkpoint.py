@@ -22,7 +22,7 @@ from chairlift.model.weights.formats.registry import format_of
 from chairlift.model.weights.formats.safetensors import BASE_PREFIXES
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from chairlift.model.weights.shard import Shard
-from chairlift.model.weights.stored_weight import StoredWeight, stored_twice
+from chairlift.model.weights.stored_weight import StoredWeight, by_name
 from chairlift.model.weights.unused_tensors import changes_tokens, modules_of, shown_names, unused_tensor_error
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -49,12 +49,7 @@ class Checkpoint:
 
         Raises ModelError, with the file's name, as the format does (WeightFormat), and for two tensors of one name.
         """
-        tensors: dict[str, StoredWeight] = {}
-        for name, tensor in format_of(folder).stored_weights(folder, architecture):
-            if name in tensors:
-                raise stored_twice(name, tensors[name], tensor)
-            tensors[name] = tensor
-        return cls(tensors)
+        return cls(by_name(format_of(folder).stored_weights(folder, architecture)))
 
     def check(self, expected: Mapping[str, tuple[int, ...]]) -> None:
         """Check that the tensors are those of an architecture; log a warning for others that change no token.

@@ -1,5 +1,6 @@
 """StoredWeight, WeightFile: a parameter as a checkpoint stores it, and a file of parameters, in any format."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -67,6 +68,16 @@ class StoredWeight(Protocol):
 def damaged(stored: StoredWeight, problem: str) -> ModelError:
     """Return the error for a tensor that cannot be read; it names the tensor and its file."""
     return ModelError(f"tensor {stored.name} in {stored.file} {problem}", file=str(stored.file), tensor=stored.name)
+
+
+def by_name(weights: Iterable[tuple[str, StoredWeight]]) -> dict[str, StoredWeight]:
+    """Return weights by canonical name. Raises ModelError for two of one name."""
+    found: dict[str, StoredWeight] = {}
+    for name, stored in weights:
+        if name in found:
+            raise stored_twice(name, found[name], stored)
+        found[name] = stored
+    return found
 
 
 def stored_twice(name: str, one: StoredWeight, other: StoredWeight) -> ModelError:

@@ -29,7 +29,7 @@ from chairlift.model.weights.formats import safetensors
 from chairlift.model.weights.formats.dense_rows import dense_rows
 from chairlift.model.weights.formats.safetensors import stored_files
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import StoredWeight, damaged, stored_twice
+from chairlift.model.weights.stored_weight import StoredWeight, by_name, damaged
 
 __all__ = ["claims", "stored_files", "stored_weights"]
 
@@ -172,11 +172,7 @@ def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, Store
 
     Raises ModelError as the format safetensors does, and for a quantized weight whose tensors do not fit.
     """
-    tensors: dict[str, StoredWeight] = {}
-    for name, stored in safetensors.stored_weights(folder, architecture):
-        if name in tensors:
-            raise stored_twice(name, tensors[name], stored)
-        tensors[name] = stored
+    tensors = by_name(safetensors.stored_weights(folder, architecture))
     quantized: dict[str, BitsandbytesWeight] = {}
     parts: set[str] = set()
     for name, stored in tensors.items():

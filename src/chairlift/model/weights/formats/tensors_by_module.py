@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from chairlift.model.weights.formats.safetensors import stored_weights
-from chairlift.model.weights.stored_weight import StoredWeight, stored_twice
+from chairlift.model.weights.stored_weight import StoredWeight, by_name
 
 ModuleTensors = dict[str, StoredWeight]
 """Last part of a tensor's name, such as "qweight" or "scales" -> the tensor; dense() returns integers as they are."""
@@ -17,10 +17,8 @@ def tensors_by_module(folder: Path, architecture: str) -> dict[str, ModuleTensor
     Raises ModelError as the format safetensors does, and for two tensors of one name.
     """
     modules: dict[str, ModuleTensors] = defaultdict(dict)
-    for name, tensor in stored_weights(folder, architecture):
+    for name, tensor in by_name(stored_weights(folder, architecture)).items():
         module, _, kind = name.rpartition(".")
-        if (other := modules[module].get(kind)) is not None:
-            raise stored_twice(name, other, tensor)
         modules[module][kind] = tensor
     return dict(modules)
 
