@@ -8,11 +8,15 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.config.gguf_types import GGML_TYPES
+from chairlift.model.kernels.block_rows import BlockRows
 from chairlift.model.kernels.cpu import compile as compiling
 from chairlift.model.kernels.cpu import instruction_sets as sets
-from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.packing import DTYPES, Packer, padded_inputs
+from chairlift.model.kernels.cpu import kernel_structs, library
+from chairlift.model.kernels.cpu.packing import PackedWeight, Packer, gated_rows, padded_inputs
 from chairlift.model.kernels.cpu.threads import get_thread_pool
+from chairlift.model.kernels.cpu.weight_kinds import DTYPES
+from support_gguf import random_blocks
 
 
 def need_native() -> None:
@@ -33,6 +37,9 @@ def instruction_sets() -> tuple[str, ...]:
         return sets.instruction_sets()
     except ConfigError:
         return ("portable",)
+
+
+TYPES = {kind.name: kind for kind in GGML_TYPES.values()}
 
 
 @dataclass
@@ -80,21 +87,25 @@ def row_dtype(kind: int) -> torch.dtype:
 
 
 def linear(
-    instruction_set: str, x: Tensor, weight: Tensor, kind: int, *, bias: Tensor | None = None,
+    instruction_set: str, x: Tensor, weight: Tensor | PackedWeight, kind: int, *, bias: Tensor | None = None,
     mode: int = library.STORE, activation: str = "silu", initial: Tensor | None = None, threads: int = 2,
 ) -> Tensor:  # fmt: skip
     """Multiply x [T, I] by a weight [O, I] with the kernels. With mode GATED, the weight is gates, then ups.
 
-    Rows, and the result of GATED, are float32 for weights of float32 and float16, else bfloat16.
+    Rows, and the result of GATED, are float32 for weights of float32 and float16, else bfloat16. Of a packed weight,
+    `kind` is that of its first segment.
     """
     on = Operations(instruction_set, threads)
     dtype = row_dtype(kind)
     buffer_kind = library.F32 if dtype == torch.float32 else library.BF16
     gated = mode == library.GATED
-    parts = list(weight.chunk(2)) if gated else [weight]
-    packed, _ = Packer(on.pool, kind, dtype).pack(parts, gated=gated)
+    if isinstance(weight, PackedWeight):
+        packed = weight
+    else:
+        packed, _ = Packer(on.pool, kind, dtype).pack(list(weight.chunk(2)) if gated else [weight], gated=gated)
     on.tensors.append(packed)
-    width = len(weight) // 2 if gated else len(weight)
+    outputs = len(weight) if isinstance(weight, Tensor) else sum(segment.outputs for segment in packed.segments)
+    width = outputs // 2 if gated else outputs
     source = on.buffer(buffer_kind, x.shape[1])
     target = on.buffer(buffer_kind if gated else library.F32, width)
     inputs = source
@@ -103,13 +114,11 @@ def linear(
         on.native.add_quantize(on.handle, source, inputs)
     padded_bias = None
     if bias is not None:
-        from chairlift.model.kernels.cpu.packing import gated_rows
-
         rows = gated_rows(bias) if gated else bias
-        padded_bias = on.keep(torch.nn.functional.pad(rows.float(), (0, packed.struct.panels * 64 - len(rows))))
-    on.native.add_linear(
-        on.handle, inputs, ctypes.byref(packed.struct), padded_bias, mode, library.ACTIVATIONS[activation], None, target
-    )
+        *before, last = packed.segments
+        columns = sum(segment.outputs for segment in before) + last.panels * library.PANEL
+        padded_bias = on.keep(torch.nn.functional.pad(rows.float(), (0, columns - len(rows))))
+    add_linear(on, inputs, packed, target, bias=padded_bias, mode=mode, activation=activation)
     assert on.native.reserve(on.handle, len(x)) == 0
     on.rows(source, len(x), dtype)[:, : x.shape[1]] = x.to(dtype)
     out = on.rows(target, len(x), dtype if gated else torch.float32)
@@ -117,3 +126,38 @@ def linear(
         out[:, :width] = initial
     on.run(len(x))
     return out[:, :width].clone()
+
+
+def add_linear(
+    on: Operations, source: int, weight: PackedWeight, target: int, *, bias: int | None = None,
+    mode: int = library.STORE, activation: str = "silu",
+) -> None:  # fmt: skip
+    """Add a linear operation from one buffer to another; `bias` is an address."""
+    segments = (ctypes.POINTER(kernel_structs.Weight) * len(weight.segments))(*map(ctypes.pointer, weight.segments))
+    on.native.add_linear(
+        on.handle, source, segments, len(segments), bias, mode, library.ACTIVATIONS[activation], None, target
+    )
+
+
+def blocks(name: str, outputs: int, inputs: int, seed: int) -> BlockRows:
+    """Return random blocks of a type whose products fit float32."""
+    kind = TYPES[name]
+    rows = random_blocks(kind, outputs, inputs // kind.block_size, seed=seed)
+    if name == "MXFP4":  # sums of products with 2**127 would not fit float32
+        rows[:, :: kind.block_bytes] = 100 + rows[:, :: kind.block_bytes] % 64
+    return BlockRows(kind, rows)
+
+
+def packed(*parts: BlockRows, gated: bool = False) -> PackedWeight:
+    """Return blocks as a packed weight; none may be damaged."""
+    need_native()
+    weight, damaged = Packer(get_thread_pool(2), library.BFLOAT16).pack_blocks(parts, gated=gated)
+    assert damaged == (0,) * len(parts)
+    return weight
+
+
+def whole_rows(count: int, inputs: int, seed: int) -> torch.Tensor:
+    """Rows of whole numbers up to 127, which are rounded to themselves: only the order of float32 sums is left."""
+    x = torch.randint(-127, 128, (count, inputs), generator=torch.Generator().manual_seed(seed)).bfloat16()
+    x[:, ::32] = 127  # the largest of each group
+    return x

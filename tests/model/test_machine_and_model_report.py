@@ -12,7 +12,7 @@ from chairlift.model import machine_and_model_report as model_report
 from chairlift.model.config import device_option
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.packing import KINDS
+from chairlift.model.kernels.cpu.weight_kinds import KINDS
 from chairlift.model.machine_and_model_report import UNLIMITED, ModelReport, inspect_machine, inspect_model
 from chairlift.model.runner.free_memory import FreeMemory
 from chairlift.model.runner.torch_runner import TorchRunner

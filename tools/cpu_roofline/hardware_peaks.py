@@ -25,7 +25,7 @@ from chairlift.model.device.huge_page_tensors import huge_pages
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.compile import find_compiler
 from chairlift.model.kernels.cpu.instruction_sets import INSTRUCTION_SET_VARIABLE, selected_instruction_set
-from chairlift.model.kernels.cpu.packing import KINDS
+from chairlift.model.kernels.cpu.weight_kinds import KINDS
 
 NUM_ROWS = 256
 """Rows of the left matrix of each product."""

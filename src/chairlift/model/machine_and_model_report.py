@@ -24,7 +24,7 @@ from chairlift.model.config.transformers_config import TransformersConfig
 from chairlift.model.device.dtypes import DTYPES, resolve_dtype
 from chairlift.model.kernels.cpu.instruction_sets import instruction_sets, selected_instruction_set
 from chairlift.model.kernels.cpu.kernel_cpus import chosen_cpus
-from chairlift.model.kernels.cpu.packing import KINDS
+from chairlift.model.kernels.cpu.weight_kinds import KINDS
 from chairlift.model.runner.free_memory import FreeMemory, free_memory, host_readings
 from chairlift.model.runner.kv_cache_sizing import KVCacheSize, size_kv_cache
 from chairlift.model.runner.longest_length import size_for_longest

@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 
 from chairlift.model.backends.native_linear_and_norm import NativeLinear, NativeRMSNorm
-from chairlift.model.kernels.cpu.packing import DTYPES, KINDS, Packer
+from chairlift.model.kernels.cpu.packing import Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
+from chairlift.model.kernels.cpu.weight_kinds import DTYPES, KINDS
 from support_native import instruction_sets, need_native
 from support_shares import for_each
 

@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.model.backends.trial_product import TrialProduct, trial_product
-from chairlift.model.kernels.cpu.packing import KINDS
+from chairlift.model.kernels.cpu.weight_kinds import KINDS
 from support_native import instruction_sets, need_native
 
 

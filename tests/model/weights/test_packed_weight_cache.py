@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.packing import PackedWeight, Packer
+from chairlift.model.kernels.cpu.packing import LAYOUT, PackedWeight, Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 from chairlift.model.weights import packed_weight_cache
 from chairlift.model.weights.packed_weight_cache import PackedWeightCache
@@ -91,7 +91,7 @@ def test_a_file_that_does_not_fit_is_passed_over_and_written_again(
         load_weights(path, Source(), library.INT8_GROUP)
     elif how == "layout":
         with monkeypatch.context() as patch:
-            patch.setattr(packed_weight_cache, "LAYOUT", 2)
+            patch.setattr(packed_weight_cache, "LAYOUT", LAYOUT + 1)
             load_weights(path, Source())
     elif how == "folder":
         path.unlink()

@@ -30,8 +30,9 @@ from chairlift.model.backends.native_attention import BUFFER_KINDS, buffer_view
 from chairlift.model.backends.native_lm_head import LMHead, score
 from chairlift.model.batch.input_batch import SlotBlockTables
 from chairlift.model.kernels.cpu import kernel_structs, library
-from chairlift.model.kernels.cpu.packing import DTYPES, PackedWeight, gated_rows, padded_inputs
+from chairlift.model.kernels.cpu.packing import PackedWeight, gated_rows, padded_inputs
 from chairlift.model.kernels.cpu.threads import ThreadPool
+from chairlift.model.kernels.cpu.weight_kinds import CODE_LAYOUTS, DTYPES
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.decoder import Attention, DecoderLayer, DecoderSpec
 from chairlift.model.layers.linear_and_rms_norm import Linear, RMSNorm
@@ -255,8 +256,10 @@ class DecoderProgram:
     def _quantized_buffer(self, source: int, linear: Linear) -> int | None:
         """Return the buffer for the quantised rows of another one; None if the projection needs no quantised rows."""
         weight = packed(linear.weight)
-        if (kind := weight.struct.kind) in DTYPES:
+        if (kind := weight.segments[0].kind) in DTYPES:
             return None
+        # Rows of all kinds with groups are quantized in the same way.
+        kind = library.INT8_GROUP if kind in CODE_LAYOUTS else kind
         key = source, kind
         if key not in self._quantized_buffers:
             buffer = self._native.add_buffer(self._handle, library.QUANTIZED, padded_inputs(weight), kind)
@@ -267,11 +270,13 @@ class DecoderProgram:
         weight, bias = packed(linear.weight), None
         if linear.bias is not None:
             rows = gated_rows(linear.bias) if mode == library.GATED else linear.bias
-            padding = weight.struct.panels * library.PANEL - len(rows)
-            bias = self._keep(torch.nn.functional.pad(rows, (0, padding)))
+            *before, last = weight.segments
+            columns = sum(segment.outputs for segment in before) + last.panels * library.PANEL
+            bias = self._keep(torch.nn.functional.pad(rows, (0, columns - len(rows))))
+        segments = (ctypes.POINTER(kernel_structs.Weight) * len(weight.segments))(*map(ctypes.pointer, weight.segments))
         self._native.add_linear(
-            self._handle, source, ctypes.byref(weight.struct), bias, mode, activation,
-            ctypes.byref(self._next_weights[id(weight)].struct), target,
+            self._handle, source, segments, len(segments), bias, mode, activation,
+            ctypes.byref(self._next_weights[id(weight)].segments[0]), target,
         )  # fmt: skip
 
     def _add_attention(self, attention: Attention) -> None:

@@ -22,8 +22,9 @@ from chairlift.model.device.dtypes import NATIVE_COMPUTE_DTYPES, torch_dtype
 from chairlift.model.kernels.cpu.instruction_sets import selected_instruction_set
 from chairlift.model.kernels.cpu.kernel_cpus import ANYWHERE
 from chairlift.model.kernels.cpu.library import ACTIVATIONS, INT4_GROUP, INT8_GROUP, KEY_TILE
-from chairlift.model.kernels.cpu.packing import KINDS, PackedWeight, Packer
+from chairlift.model.kernels.cpu.packing import PackedWeight, Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
+from chairlift.model.kernels.cpu.weight_kinds import KINDS
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
 from chairlift.model.sampling.sampling_ops import SamplingOps

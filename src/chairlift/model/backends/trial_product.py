@@ -9,8 +9,9 @@ from chairlift.model.backends.native_linear_and_norm import NativeLinear
 from chairlift.model.device.dtypes import NATIVE_COMPUTE_DTYPES, torch_dtype
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.kernel_cpus import ANYWHERE
-from chairlift.model.kernels.cpu.packing import KINDS, Packer
+from chairlift.model.kernels.cpu.packing import Packer
 from chairlift.model.kernels.cpu.threads import ThreadPool
+from chairlift.model.kernels.cpu.weight_kinds import KINDS
 
 ROWS, INPUTS, OUTPUTS = 64, 1024, 1024
 

@@ -135,7 +135,8 @@ class PackedWeightCache:
         if self._file is None or self._is_new or len(self._weights) >= len(self._entries):
             return None
         entry = self._entries[len(self._weights)]
-        weight = self._packer.allocate([shape for _, shape in parts], gated=gated, kind=self._kind_of(parts))
+        kinds = [self._kind_of(parts)] * len(parts)
+        weight = self._packer.allocate([shape for _, shape in parts], kinds, gated=gated)
         sizes = [piece.nbytes for piece in weight.memory]
         if (entry.parts, entry.gated) != (parts, gated) or [size for _, size in entry.places] != sizes:
             return None

@@ -20,6 +20,9 @@ API int chairlift_has(const char* name);
 API void* chairlift_pool_new(const int32_t* cpus, int count);
 API int chairlift_pack(
     void* pool, const Weight* weight, const void* rows, int is_f32, int count, int placement, int first, double* errors);
+API int64_t chairlift_pack_blocks(
+    void* pool, const Weight* weight, const void* rows, size_t row_bytes, const int32_t* order, int count,
+    int placement, int first);
 API int chairlift_multiply(
     void* pool, const char* instruction_set, const Weight* weight, const float* bias, int is_gated, int activation,
     const void* rows, int is_f32, size_t stride, int count, void* out, size_t out_stride);
@@ -66,6 +69,41 @@ static void write_bytes(const std::vector<char>& bytes) {
     check(fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size(), "the output cannot be written");
 }
 
+// A weight of zeros and its memory.
+struct EmptyWeight {
+    std::vector<float> scales;
+    std::vector<uint16_t> group_scales, group_minima;
+    std::vector<int8_t> small_scales, small_minima;
+    Weight weight;
+
+    EmptyWeight(int outputs, int inputs, WeightKind kind) {
+        const int panels = (outputs + PANEL - 1) / PANEL, columns = panels * PANEL, groups = (inputs + GROUP - 1) / GROUP;
+        const int per_step = inputs_per_step(kind);
+        const int steps = has_groups(kind) ? groups * code_bits(kind) : (inputs + per_step - 1) / per_step;
+        auto* data = (uint8_t*)aligned_alloc(64, (size_t)panels * steps * STEP_BYTES);
+        for (size_t i = 0; i < (size_t)panels * steps * STEP_BYTES; i++) data[i] = 0;
+        scales.resize(columns), group_scales.resize(columns * groups), group_minima.resize(columns * groups);
+        small_scales.resize(columns * groups * 2), small_minima.resize(columns * groups);
+        weight = {outputs, inputs, panels, steps, kind, data, scales.data(), group_scales.data(), group_minima.data(),
+                  small_scales.data(), small_minima.data()};
+    }
+    ~EmptyWeight() { free((void*)weight.data); }
+};
+
+// Fields: kind, rows, inputs, outputs, bytes of a row of the weight. Data: blocks of the weight, rows of bfloat16.
+static void multiply_blocks(void* pool, const char* set, const int32_t* fields) {
+    const int count = fields[1], inputs = fields[2], outputs = fields[3];
+    const std::vector<char> from = read_bytes((size_t)outputs * fields[4]), rows = read_bytes((size_t)2 * count * inputs);
+    const EmptyWeight empty(outputs, inputs, (WeightKind)fields[0]);
+    check(!chairlift_pack_blocks(pool, &empty.weight, from.data(), fields[4], nullptr, outputs, STACKED, 0), "blocks");
+    const int width = empty.weight.panels * PANEL;
+    std::vector<char> out((size_t)2 * count * width);
+    check(!chairlift_multiply(
+              pool, set, &empty.weight, nullptr, false, SILU, rows.data(), false, inputs, count, out.data(), width),
+          "multiply");
+    write_bytes(out);
+}
+
 // Fields: kind, is_f32 of weights and rows, is_gated, rows, inputs, outputs. Data: the weight, the rows.
 static void multiply(void* pool, const char* set, const int32_t* fields) {
     const auto kind = (WeightKind)fields[0];
@@ -74,14 +112,9 @@ static void multiply(void* pool, const char* set, const int32_t* fields) {
     const size_t weight_bytes = kind == FLOAT16 ? 2 : is_f32 ? 4 : 2, row_bytes = is_f32 ? 4 : 2;
     const std::vector<char> from = read_bytes(weight_bytes * outputs * inputs), rows = read_bytes(row_bytes * count * inputs);
     const int half = outputs / 2, packed = is_gated ? (half + 15) / 16 * 32 : outputs;
-    const int panels = (packed + PANEL - 1) / PANEL, unit = has_groups(kind) ? GROUP : inputs_per_step(kind);
-    const int steps = (inputs + unit - 1) / unit * unit / inputs_per_step(kind), columns = panels * PANEL;
-    auto* data = (uint8_t*)aligned_alloc(64, (size_t)panels * steps * STEP_BYTES);
-    for (size_t i = 0; i < (size_t)panels * steps * STEP_BYTES; i++) data[i] = 0;
-    std::vector<float> scales(columns);
-    std::vector<uint16_t> group_scales((size_t)columns * (steps * inputs_per_step(kind) / GROUP + 1));
-    std::vector<uint16_t> minima(group_scales.size());
-    const Weight weight = {packed, inputs, panels, steps, kind, data, scales.data(), group_scales.data(), minima.data()};
+    const EmptyWeight empty(packed, inputs, kind);
+    const Weight& weight = empty.weight;
+    const int columns = weight.panels * PANEL;
     double errors[2] = {};
     if (is_gated)
         for (int part = 0; part < 2; part++)
@@ -96,7 +129,6 @@ static void multiply(void* pool, const char* set, const int32_t* fields) {
               pool, set, &weight, nullptr, is_gated, SILU, rows.data(), is_f32, inputs, count, out.data(), width),
           "multiply");
     write_bytes(out);
-    free(data);
 }
 
 // Fields: is_f32, KV heads, heads, head_dim, keys, new tokens, window, soft cap (0: none), has_sinks. Data: keys, values,
@@ -203,7 +235,7 @@ int main(int, char** arguments) {
     const int32_t anywhere[2] = {-1, -1};
     void* pool = chairlift_pool_new(anywhere, atoi(arguments[2]));
     void (*const operations[])(void*, const char*, const int32_t*) = {
-        multiply, attend, rms_norm, rotate_and_cache, embed, score};
+        multiply, attend, rms_norm, rotate_and_cache, embed, score, multiply_blocks};
     int32_t fields[10];
     while (fread(fields, sizeof fields, 1, stdin) == 1) operations[fields[0]](pool, set, fields + 1);
     fflush(stdout);

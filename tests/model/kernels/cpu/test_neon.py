@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from chairlift.model.kernels.block_rows import BlockRows
 from chairlift.model.kernels.cpu import compile as compiling
-from chairlift.model.kernels.cpu.packing import DTYPES, KINDS
-from support_native import linear, need_native, row_dtype
+from chairlift.model.kernels.cpu.weight_kinds import BLOCK_KINDS, DTYPES, KINDS
+from support_native import blocks, linear, need_native, packed, row_dtype, whole_rows
 from support_services_processes import require_service
 
-MULTIPLY, ATTEND, RMS_NORM, ROTATE_AND_CACHE, EMBED, SCORE = range(6)
+MULTIPLY, ATTEND, RMS_NORM, ROTATE_AND_CACHE, EMBED, SCORE, MULTIPLY_BLOCKS = range(7)
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 SETS = tuple(compiling.ARM_INSTRUCTION_SETS)
 ROUNDING = {torch.bfloat16: 0.005, torch.float32: 1e-6}
@@ -92,6 +93,13 @@ class Operations:
         data = (weight.to(DTYPES.get(kind, dtype)), x.to(dtype))
         self.add(MULTIPLY, fields, data, (dtype, (len(x), columns)))
 
+    def multiply_blocks(self, x: Tensor, weight: BlockRows) -> None:
+        """Multiply rows x [T, I] of bfloat16 by a weight in blocks."""
+        (outputs, inputs), rows = weight.shape, torch.from_numpy(weight.rows)
+        fields = (BLOCK_KINDS[weight.type.name], len(x), inputs, outputs, rows.shape[1])
+        result = torch.bfloat16, (len(x), -(-outputs // 64) * 64)
+        self.add(MULTIPLY_BLOCKS, fields, (rows, x.bfloat16()), result)
+
     def run(self) -> list[Tensor]:
         """Run all operations; return their results in float64."""
         command = [EMULATOR, str(self.program), self.name, str(self.threads)]
@@ -140,6 +148,19 @@ def test_products_are_those_of_float64_and_the_same_in_every_batch(name: str, ki
     else:
         portable = linear("portable", x, weight, number).double()
         assert (whole - portable).norm() <= ROUNDING[dtype] * portable.norm()
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_products_with_blocks_are_those_of_this_processor(name: str, program: Path) -> None:
+    on, expected = Operations(program, name), []
+    for kind, number in BLOCK_KINDS.items():
+        weight = blocks(kind, 70, 768, seed=number)
+        for count in (1, 4, 13):
+            x = whole_rows(count, 768, seed=number)
+            on.multiply_blocks(x, weight)
+            expected.append(linear("portable", x, packed(weight), number).double())
+    for found, exact in zip(on.run(), expected, strict=True):
+        assert (found[:, :70] - exact).norm() <= ROUNDING[torch.bfloat16] * exact.norm()
 
 
 @pytest.mark.parametrize("kind", ["int8", "int8-channel"])

@@ -10,8 +10,9 @@ import torch
 from chairlift.core.cpu_affinity_and_priority import lower_priority, thread_ids
 from chairlift.model.backends.native_linear_and_norm import NativeRMSNorm
 from chairlift.model.kernels.cpu.instruction_sets import selected_instruction_set
-from chairlift.model.kernels.cpu.packing import KINDS, Packer
+from chairlift.model.kernels.cpu.packing import Packer
 from chairlift.model.kernels.cpu.threads import ThreadPool, get_thread_pool, max_pool_threads, renew_pool_threads
+from chairlift.model.kernels.cpu.weight_kinds import KINDS
 from support_native import need_native
 from support_os_fork import run_in_fork
 from support_process import wait_until

@@ -13,6 +13,7 @@ class Weight(ctypes.Structure):
     _fields_ = (
         ("outputs", c_int32), ("inputs", c_int32), ("panels", c_int32), ("steps", c_int32), ("kind", c_int32),
         ("data", c_void_p), ("scales", c_void_p), ("group_scales", c_void_p), ("group_minima", c_void_p),
+        ("small_scales", c_void_p), ("small_minima", c_void_p),
     )  # fmt: skip
 
 

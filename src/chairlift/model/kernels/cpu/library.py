@@ -11,6 +11,7 @@ from chairlift.model.kernels.cpu.compile import LIBRARY
 from chairlift.model.kernels.cpu.kernel_structs import LMHeadCall, Plan, Step, Weight
 
 BFLOAT16, INT8_CHANNEL, INT8_GROUP, FLOAT32, FLOAT16, INT4_GROUP = range(6)
+Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4 = range(6, 16)
 PANEL, GROUP, KEY_TILE = 64, 32, 16
 F32, BF16, QUANTIZED = 0, 1, 2
 STORE, ADD, GATED = 0, 1, 2
@@ -30,13 +31,16 @@ _SIGNATURES = {
     "pool_renew_threads": (_int, _pointer, _int),
     "pool_free": (None, _pointer),
     "pack": (_int, _pointer, POINTER(Weight), _pointer, _int, _int, _int, _int, POINTER(c_double)),
+    "pack_blocks": (
+        c_int64, _pointer, POINTER(Weight), _pointer, c_size_t, _pointer, _int, _int, _int,
+    ),
     "decoder_new": (_pointer, _pointer, c_char_p),
     "decoder_free": (None, _pointer),
     "add_buffer": (_int, _pointer, _int, _int, _int),
     "add_embed": (None, _pointer, _pointer, _int, POINTER(Weight), _int, _float, _int),
     "add_norm": (None, _pointer, _int, _pointer, _float, _int, _int, _int),
     "add_quantize": (None, _pointer, _int, _int),
-    "add_linear": (None, _pointer, _int, POINTER(Weight), _pointer, _int, _int, POINTER(Weight), _int),
+    "add_linear": (None, _pointer, _int, POINTER(POINTER(Weight)), _int, _pointer, _int, _int, POINTER(Weight), _int),
     "add_rope_cache": (None, *[_pointer] + [_int] * 8, _pointer, _float, _pointer, _pointer),
     "add_attention": (None, *[_pointer] + [_int] * 8, _float, _float, _int, _pointer),
     "reserve": (_int, _pointer, _int),

@@ -3,35 +3,29 @@
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from chairlift.model.device.huge_page_tensors import huge_pages
+from chairlift.model.kernels.block_rows import BlockRows
 from chairlift.model.kernels.cpu import kernel_structs, library
+from chairlift.model.kernels.cpu.library import PANEL
 from chairlift.model.kernels.cpu.threads import ThreadPool
+from chairlift.model.kernels.cpu.weight_kinds import (
+    BLOCK_KINDS,
+    CODE_LAYOUTS,
+    DTYPES,
+    INPUTS_PER_STEP,
+    SUPER_GROUPS,
+    num_steps,
+)  # fmt: skip
 
-KINDS = {
-    "bfloat16": library.BFLOAT16, "float16": library.FLOAT16, "float32": library.FLOAT32,
-    "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP, "int4": library.INT4_GROUP,
-}  # fmt: skip
-"""Value of the option `quantization`, or a dtype without quantization -> kind of weight."""
-
-DTYPES = {library.BFLOAT16: torch.bfloat16, library.FLOAT16: torch.float16, library.FLOAT32: torch.float32}
-"""Kind of weight -> dtype of its numbers. The quantized kinds are rounded from bfloat16 or float32."""
-
-INPUTS_PER_STEP = {
-    library.BFLOAT16: 2, library.FLOAT16: 2, library.FLOAT32: 1, library.INT8_CHANNEL: 4, library.INT8_GROUP: 4,
-    library.INT4_GROUP: 8,
-}  # fmt: skip
-"""Kind of weight -> inputs in a step of a panel, which has four bytes for each output."""
-
-GROUP_KINDS = (library.INT8_GROUP, library.INT4_GROUP)
-"""Kinds with a scale for each group of inputs."""
-
-LAYOUT = 1
+LAYOUT = 2
 """Version of the layout of packed weights. Files with another version are not read."""
 
+HALF_PANEL, STEP_BYTES_PER_OUTPUT = PANEL // 2, 4
 CHUNK_BYTES = 64 * 2**20
 LINE = 64
 
@@ -59,17 +53,24 @@ class PackedWeight:
     """A weight [outputs, inputs] in panels.
 
     Attributes:
-        struct: the library's view of the weight, with pointers into `memory`.
-        memory: data, and scales and minima of the quantized kinds.
+        segments: the library's views of the weight, with pointers into `memory`. Usually one; more, stacked by rows,
+            where parts of the weight have different kinds.
+        memory: for each segment its data, and the scales and minima of the quantized kinds.
     """
 
-    struct: kernel_structs.Weight
+    segments: tuple[kernel_structs.Weight, ...]
     memory: tuple[Tensor, ...]
+
+    @property
+    def struct(self) -> kernel_structs.Weight:
+        """The only segment."""
+        (only,) = self.segments
+        return only
 
 
 @dataclass(slots=True)
 class Packer:
-    """Packs weights into the layout of one kind.
+    """Packs weights into the layout of one kind, or of the kinds that they have in a file.
 
     Attributes:
         pool: the threads that pack.
@@ -92,13 +93,13 @@ class Packer:
         Returns the weight and, for the quantized kinds, the relative rounding error: squared errors over squares.
         Raises MemoryError or OSError if there is too little memory.
         """
-        packed = self.allocate([tuple(part.shape) for part in parts], gated=gated, kind=kind)
-        weight, kind = packed.struct, packed.struct.kind
+        kind = self.kind if kind is None else kind
+        packed = self.allocate([tuple(part.shape) for part in parts], [kind] * len(parts), gated=gated)
+        weight = packed.struct
         # The library adds to these in each call: they are sums over all parts.
         errors = (ctypes.c_double * 2)()
         first = 0
-        placements = (library.GATES, library.UPS) if gated else (library.STACKED,) * len(parts)
-        for part, placement in zip(parts, placements, strict=True):
+        for part, placement in zip(parts, _placements(len(parts), gated), strict=True):
             rows = part.to(DTYPES.get(kind, self.row_dtype)).contiguous()
             code = library.load().pack(
                 self.pool.handle, ctypes.byref(weight), rows.data_ptr(), rows.dtype == torch.float32, len(rows),
@@ -111,39 +112,93 @@ class Packer:
             return packed, None
         return packed, errors[0] / errors[1] if errors[1] else 0.0
 
+    def pack_blocks(self, parts: Sequence[BlockRows], *, gated: bool = False) -> tuple[PackedWeight, tuple[int, ...]]:
+        """Pack quantized weights [O_i, I] as one, as pack() does, with the numbers that they have.
+
+        Their types must be in BLOCK_KINDS and fits_segments().
+
+        Returns the weight and, for each part, how many of its blocks have a scale that is infinite or not a number.
+        Raises MemoryError or OSError if there is too little memory.
+        """
+        kinds = [BLOCK_KINDS[part.type.name] for part in parts]
+        packed = self.allocate([part.shape for part in parts], kinds, gated=gated)
+        damaged, segment, first = [], 0, 0
+        for index, (part, placement) in enumerate(zip(parts, _placements(len(parts), gated), strict=True)):
+            if index and kinds[index] != kinds[index - 1]:
+                segment, first = segment + 1, 0
+            rows = part.rows if part.rows.strides[1] == 1 else part.rows.copy()
+            order = None if part.order is None else part.order.ctypes.data
+            count: int = library.load().pack_blocks(
+                self.pool.handle, ctypes.byref(packed.segments[segment]), rows.ctypes.data, rows.strides[0], order,
+                part.shape[0], placement, first,
+            )  # fmt: skip
+            if count < 0:
+                raise MemoryError("no memory to pack a weight")
+            damaged.append(count)
+            first += part.shape[0]
+        return packed, tuple(damaged)
+
     def allocate(
-        self, shapes: Sequence[tuple[int, ...]], *, gated: bool, kind: int | None = None
+        self, shapes: Sequence[tuple[int, ...]], kinds: Sequence[int], *, gated: bool
     ) -> PackedWeight:  # fmt: skip
-        """Return a packed weight of zeros for parts of these shapes [O_i, I]; `kind` as for pack."""
-        kind = self.kind if kind is None else kind
-        inputs, outputs = shapes[0][1], sum(rows for rows, _ in shapes)
-        if gated:  # 16 gates and 16 ups alternate
-            outputs = 2 * -(-shapes[0][0] // 16) * 16
-        panels = -(-outputs // library.PANEL)
-        per_step = INPUTS_PER_STEP[kind]
-        # Inputs are padded to whole steps, or to whole groups, each of which has a scale.
-        unit = library.GROUP if kind in GROUP_KINDS else per_step
-        steps = -(-inputs // unit) * unit // per_step
-        data = self._arena.allocate(panels * steps * library.PANEL * 4)
-        memory: tuple[Tensor, ...] = (data,)
-        scales, group_scales, minima = None, None, None
+        """Return a packed weight of zeros for parts of these shapes [O_i, I] and kinds."""
+        segments, memory = [], []
+        for kind, run in groupby(zip(kinds, shapes, strict=True), key=lambda each: each[0]):
+            rows = [shape[0] for _, shape in run]
+            outputs = 2 * -(-rows[0] // 16) * 16 if gated else sum(rows)  # 16 gates and 16 ups alternate
+            struct, pieces = self._allocate(outputs, shapes[0][1], kind)
+            segments.append(struct)
+            memory += pieces
+        return PackedWeight(tuple(segments), tuple(memory))
+
+    def _allocate(self, outputs: int, inputs: int, kind: int) -> tuple[kernel_structs.Weight, list[Tensor]]:
+        """Return a weight of one kind, and its memory."""
+        panels, columns, steps = -(-outputs // PANEL), -(-outputs // PANEL) * PANEL, num_steps(inputs, kind)
+        weight = kernel_structs.Weight(outputs, inputs, panels, steps, kind)
+        sizes = [("data", steps * columns * STEP_BYTES_PER_OUTPUT)]
         if kind == library.INT8_CHANNEL:
-            memory = (data, self._arena.allocate(panels * library.PANEL * 4))
-            scales = memory[1].data_ptr()
-        elif kind in GROUP_KINDS:
-            size = panels * library.PANEL * (steps * per_step // library.GROUP) * 2
-            memory = (data, *(self._arena.allocate(size) for _ in range(1 + (kind == library.INT4_GROUP))))
-            group_scales = memory[1].data_ptr()
-            minima = memory[2].data_ptr() if kind == library.INT4_GROUP else None
-        weight = kernel_structs.Weight(
-            outputs, inputs, panels, steps, kind, data.data_ptr(), scales, group_scales, minima
-        )
-        return PackedWeight(weight, memory)
+            sizes.append(("scales", columns * 4))
+        elif layout := CODE_LAYOUTS.get(kind):
+            groups = steps // layout.bits
+            factors = groups // SUPER_GROUPS if layout.has_super_scales else groups
+            names = ["group_scales", "group_minima"] if layout.has_minima else ["group_scales"]
+            sizes += [(name, columns * factors * 2) for name in names]
+            if layout.has_super_scales:
+                sizes.append(("small_scales", columns * groups * layout.scales))
+                sizes += [("small_minima", columns * groups)] if layout.has_minima else []
+        memory = []
+        for name, size in sizes:
+            memory.append(self._arena.allocate(size))
+            setattr(weight, name, memory[-1].data_ptr())
+        return weight, memory
+
+
+def fits_segments(outputs: Sequence[int], types: Sequence[str], *, gated: bool) -> bool:
+    """Return whether parts with these outputs and types of blocks can be packed as one weight."""
+    if any(name not in BLOCK_KINDS for name in types):
+        return False
+    if gated:
+        return len(set(types)) == 1
+    # The kernels write half panels, so a segment that another one follows must end with one.
+    first, ends = 0, []
+    for index, count in enumerate(outputs[:-1]):
+        first += count
+        if types[index] != types[index + 1]:
+            ends.append(first)
+            first = 0
+    return all(end % HALF_PANEL == 0 for end in ends)
+
+
+def _placements(count: int, gated: bool) -> tuple[int, ...]:
+    return (library.GATES, library.UPS) if gated else (library.STACKED,) * count
 
 
 def padded_inputs(weight: PackedWeight) -> int:
     """Return the inputs of a weight, padded to whole steps and groups."""
-    return int(weight.struct.steps) * INPUTS_PER_STEP[weight.struct.kind]
+    first = weight.segments[0]
+    if layout := CODE_LAYOUTS.get(first.kind):
+        return int(first.steps) // layout.bits * library.GROUP
+    return int(first.steps) * INPUTS_PER_STEP[first.kind]
 
 
 def gated_rows(gate_up: Tensor) -> Tensor:

@@ -108,6 +108,18 @@ API int chairlift_pack(
     }
 }
 
+// Returns the number of damaged blocks, or -1 without memory.
+API int64_t chairlift_pack_blocks(
+    void* pool, const Weight* weight, const void* rows, size_t row_bytes, const int32_t* order, int count,
+    int placement, int first) {
+    try {
+        return pack_blocks(
+            *(ThreadPool*)pool, *weight, (const uint8_t*)rows, row_bytes, order, count, (Placement)placement, first);
+    } catch (...) {
+        return -1;
+    }
+}
+
 API void* chairlift_decoder_new(void* pool, const char* instruction_set) {
     const Kernels* kernels = kernels_of(instruction_set);
     return kernels ? new (std::nothrow) Decoder(*(ThreadPool*)pool, *kernels) : nullptr;
@@ -138,12 +150,15 @@ API void chairlift_add_quantize(void* decoder, int in, int out) {
     to.add(std::make_unique<Quantize>(to, in, out));
 }
 
-// next_weight: the weight of the next linear operation, or null.
+// weights: `count` of them, whose outputs follow each other; all but the last have a multiple of 32 outputs.
+// next_weight: the first weight of the next linear operation, or null.
 API void chairlift_add_linear(
-    void* decoder, int in, const Weight* weight, const float* bias, int mode, int activation, const Weight* next_weight,
-    int out) {
+    void* decoder, int in, const Weight* const* weights, int count, const float* bias, int mode, int activation,
+    const Weight* next_weight, int out) {
     Decoder& to = *(Decoder*)decoder;
-    auto linear = std::make_unique<Linear>(to, in, weight, bias, (LinearMode)mode, (Activation)activation, out);
+    auto linear = std::make_unique<Linear>(
+        to, in, std::vector<const Weight*>(weights, weights + count), bias, (LinearMode)mode, (Activation)activation,
+        out);
     linear->next_weight = next_weight;
     to.add(std::move(linear));
 }

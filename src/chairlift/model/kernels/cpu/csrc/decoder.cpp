@@ -43,6 +43,8 @@ size_t Buffer::bytes(size_t tokens) const {
 
 size_t Buffer::scales_per_row() const { return quantization == INT8_GROUP ? stride / GROUP : 1; }
 
+size_t Buffer::sums_per_row() const { return quantization == INT8_GROUP ? sums_of_groups(stride / GROUP) : 1; }
+
 Activations Buffer::rows(int count) const {
     return {(const uint8_t*)data, bytes(1), count, scales, sums};
 }
@@ -79,7 +81,7 @@ void Decoder::reserve(int tokens) {
         buffer.data = zeroed_pages(buffer.bytes(tokens));
         if (buffer.kind != QUANTIZED) continue;
         buffer.scales = (float*)zeroed_pages(tokens * buffer.scales_per_row() * sizeof(float));
-        buffer.sums = (int32_t*)zeroed_pages(tokens * buffer.scales_per_row() * sizeof(int32_t));
+        buffer.sums = (int32_t*)zeroed_pages(tokens * buffer.sums_per_row() * sizeof(int32_t));
     }
 }
 

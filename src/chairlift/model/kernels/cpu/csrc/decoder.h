@@ -45,6 +45,7 @@ struct Buffer {
     int32_t* sums = nullptr;
     size_t bytes(size_t tokens) const;
     size_t scales_per_row() const;
+    size_t sums_per_row() const;
     float* f32() const { return (float*)data; }
     Activations rows(int count) const;
     void clear(size_t row) const { memset((char*)data + row * bytes(1), 0, bytes(1)); }

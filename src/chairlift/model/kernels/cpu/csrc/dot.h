@@ -212,37 +212,93 @@ struct Dot<Int8> : Int8Words {
 
 #endif
 
-// Codes of 4 bits, 0 to 15, which are unsigned bytes of a product as they are: those of four inputs, then of four more.
-// Where products of bytes are summed in pairs to 16 bits, a group fits them: 8 * 2 * 15 * 127 is below 2**15.
+// Codes of at most 6 bits, which are unsigned bytes of a product as they are. Where products of bytes are summed in
+// pairs to 16 bits, so are the pairs of MAX_QUADS quads, before widen().
 template <>
-struct Dot<Int4> {
-    static constexpr int PARTS = 2, ROW_BYTES = 8;
-    using Sum = Ints;
+struct Dot<Code> : Int8Words {
     using Column = Ints;
-    static CHAIRLIFT_INLINE Ints column(Ints words, int part) {
-        return (part ? words >> 4 : words) & broadcast(0x0f0f0f0f);
-    }
-    static CHAIRLIFT_INLINE Ints row(const uint8_t* words, int part) { return broadcast_word(words + 4 * part); }
-    static CHAIRLIFT_INLINE int32_t start(int32_t) { return 0; }
+    static CHAIRLIFT_INLINE Ints column(Ints words, int) { return words; }
 #if defined(__AVX512BW__) && !defined(__AVX512VNNI__)
+    static constexpr bool SUMS_PAIRS = true;
     static CHAIRLIFT_INLINE Ints add(Ints sum, Ints column, Ints row) {
         return (Ints)_mm512_add_epi16((__m512i)sum, _mm512_maddubs_epi16((__m512i)column, (__m512i)row));
     }
-    static CHAIRLIFT_INLINE Ints finish(Ints sum) {
+    static CHAIRLIFT_INLINE Ints widen(Ints sum) {
         return (Ints)_mm512_madd_epi16((__m512i)sum, _mm512_set1_epi16(1));
     }
 #elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(__AVXVNNI__) && !defined(CHAIRLIFT_EMULATES_AVX_VNNI)
+    static constexpr bool SUMS_PAIRS = true;
     static CHAIRLIFT_INLINE Ints add(Ints sum, Ints column, Ints row) {
         return (Ints)_mm256_add_epi16((__m256i)sum, _mm256_maddubs_epi16((__m256i)column, (__m256i)row));
     }
-    static CHAIRLIFT_INLINE Ints finish(Ints sum) {
+    static CHAIRLIFT_INLINE Ints widen(Ints sum) {
         return (Ints)_mm256_madd_epi16((__m256i)sum, _mm256_set1_epi16(1));
     }
 #else
+    static constexpr bool SUMS_PAIRS = false;
     static CHAIRLIFT_INLINE Ints add(Ints sum, Ints column, Ints row) { return Dot<Int8>::add(sum, column, row); }
-    static CHAIRLIFT_INLINE Ints finish(Ints sum) { return sum; }
+    static CHAIRLIFT_INLINE Ints widen(Ints sum) { return sum; }
 #endif
+    // Quads whose sums of pairs fit 16 bits: 2 * 127 * 15 * 8, 2 * 127 * 31 * 4 and 2 * 127 * 63 * 2 are below 2**15.
+    static constexpr int max_quads(int bits) { return bits == 4 ? 8 : bits == 5 ? 4 : 2; }
 };
+
+// Returns the numbers at the indices 0 to 15 of a table, byte by byte.
+CHAIRLIFT_INLINE Ints look_up(const uint8_t* table, Ints indices) {
+#if defined(__AVX512BW__)
+    const __m128i numbers = _mm_load_si128((const __m128i*)table);
+    return (Ints)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(numbers), (__m512i)indices);
+#elif defined(__AVX2__)
+    const __m128i numbers = _mm_load_si128((const __m128i*)table);
+    return (Ints)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(numbers), (__m256i)indices);
+#elif defined(CHAIRLIFT_NEON)
+    return (Ints)vqtbl1q_u8(vld1q_u8(table), (uint8x16_t)indices);
+#else
+    uint8_t bytes[sizeof(Ints)];
+    store(bytes, indices);
+    for (uint8_t& byte : bytes) byte = table[byte];
+    return load<Ints>(bytes);
+#endif
+}
+
+// The lowest four bits of a quad's codes, and the bits above them, of a vector of a group.
+CHAIRLIFT_INLINE Ints low_bits(const uint8_t* group, int vector, int quad) {
+    const Ints words = load<Ints>(group + quad / 2 * STEP_BYTES + vector * sizeof(Ints));
+    return (quad % 2 ? words >> 4 : words) & broadcast(0x0f0f0f0f);
+}
+
+template <int BITS>
+CHAIRLIFT_INLINE Ints high_bits(const uint8_t* group, int vector, int quad) {
+    constexpr int MORE = BITS - 4, PER_STEP = QUADS / MORE;
+    const Ints words = load<Ints>(group + (4 + quad / PER_STEP) * STEP_BYTES + vector * sizeof(Ints));
+    const int shift = quad % PER_STEP * MORE - 4;
+    return (shift < 0 ? words << -shift : words >> shift) & broadcast(MORE == 1 ? 0x10101010 : 0x30303030);
+}
+
+// A vector of a quad of a group of codes, for products of GroupNumbers.
+template <WeightKind KIND>
+using GroupNumbers = std::conditional_t<code_bits(KIND) == 8 || has_table(KIND), Int8, Code>;
+
+template <WeightKind KIND>
+CHAIRLIFT_INLINE typename Dot<GroupNumbers<KIND>>::Column group_column(const uint8_t* group, int vector, int quad) {
+    constexpr int BITS = code_bits(KIND);
+    if constexpr (BITS == 8)
+        return Dot<Int8>::column(load<Ints>(group + quad * STEP_BYTES + vector * sizeof(Ints)), 0);
+    else if constexpr (has_table(KIND))
+        return Dot<Int8>::column(look_up(code_table(KIND), low_bits(group, vector, quad)), 0);
+    else if constexpr (BITS == 4)
+        return low_bits(group, vector, quad);
+    else
+        return low_bits(group, vector, quad) | high_bits<BITS>(group, vector, quad);
+}
+
+// What the sums of products begin with; `row_sum` is -128 * the sum of the row's values. It cancels the code of zero.
+template <WeightKind KIND>
+CHAIRLIFT_INLINE int32_t group_start(int32_t row_sum) {
+    if constexpr (has_minima(KIND)) return 0;
+    if constexpr (std::is_same_v<GroupNumbers<KIND>, Int8>) return Dot<Int8>::start(row_sum);
+    return row_sum / (128 / code_offset(KIND));
+}
 
 // A vector of a panel: of the `vector`-th LANES outputs from `step` on.
 template <typename Numbers>

@@ -16,37 +16,91 @@
 namespace chairlift {
 
 // A weight [outputs, inputs] is stored in panels of 64 outputs. A step holds four bytes per output: one float32, two
-// bfloat16, two float16, four int8 or eight codes of 4 bits.
+// bfloat16, two float16, four int8, or codes of a group.
 //
 //     panel 0: step 0: [64 outputs][4 bytes], step 1, ...      panel 1: ...
 //
 // Of float16, a step is [2 inputs][64 outputs]: they are widened without being moved. An int8 value is stored as value
-// + 128. Of codes, the lower halves of the bytes are the first four inputs. Zeros pad the outputs to whole panels and the
-// inputs to whole steps, or to whole groups of the kinds that have a scale for each group.
-constexpr int PANEL = 64, HALF_PANEL = 32, STEP_BYTES = PANEL * 4, GROUP = 32;
+// + 128. Zeros pad the outputs to whole panels and the inputs to whole steps, or to whole groups.
+//
+// A group of codes has as many steps as a code has bits. A quad is four inputs, one for each byte of a word. Four steps
+// hold the lower four bits of a group, two quads each: the lower halves of the bytes are the first. A fifth bit has one
+// more step, with bit q of a byte for quad q; two more bits have two steps of four quads, with bits 2 q and 2 q + 1.
+constexpr int PANEL = 64, HALF_PANEL = 32, STEP_BYTES = PANEL * 4, GROUP = 32, QUADS = GROUP / 4;
 
+// Groups with a common factor of their scales, in the kinds that have it.
+constexpr int SUPER_GROUPS = 8;
+
+// The kinds with groups, and the value of a code (ggml has types of the same names and values; Q4_1 is INT4_GROUP):
+//
+//     INT8_GROUP, Q8_0               (code - 128) * scale                   code of 8 bits
+//     Q4_0, Q5_0                     (code - 8 or 16) * scale
+//     INT4_GROUP, Q5_1, Q4_K, Q5_K   code * scale - minimum
+//     Q6_K                           (code - 32) * scale                    two scales for a group
+//     IQ4_NL, IQ4_XS, MXFP4          table[code] * scale                    code of 4 bits
+//
+// Scales and minima are float16, those of INT8_GROUP and MXFP4 bfloat16. Those of Q4_K, Q5_K, Q6_K and IQ4_XS are the
+// product of an int8 and a float16 that SUPER_GROUPS groups share.
 enum WeightKind : int32_t {
-    BFLOAT16 = 0, INT8_CHANNEL = 1, INT8_GROUP = 2, FLOAT32 = 3, FLOAT16 = 4,
-    INT4_GROUP = 5,  // code * scale - minimum of the group
+    BFLOAT16 = 0, INT8_CHANNEL = 1, INT8_GROUP = 2, FLOAT32 = 3, FLOAT16 = 4, INT4_GROUP = 5, Q4_0 = 6, Q5_0 = 7,
+    Q5_1 = 8, Q8_0 = 9, Q4_K = 10, Q5_K = 11, Q6_K = 12, IQ4_NL = 13, IQ4_XS = 14, MXFP4 = 15,
 };
 
-// Whether there is a scale for each GROUP of inputs.
-CHAIRLIFT_INLINE constexpr bool has_groups(WeightKind kind) { return kind == INT8_GROUP || kind == INT4_GROUP; }
+// Whether there is a scale for each GROUP of inputs, or two.
+CHAIRLIFT_INLINE constexpr bool has_groups(WeightKind kind) { return kind == INT8_GROUP || kind >= INT4_GROUP; }
 
 // Whether the rows that are multiplied are int8.
 CHAIRLIFT_INLINE constexpr bool is_quantized(WeightKind kind) { return kind == INT8_CHANNEL || has_groups(kind); }
 
 // The kind that says how those rows are quantized: INT8_CHANNEL or INT8_GROUP.
-CHAIRLIFT_INLINE constexpr WeightKind row_kind(WeightKind kind) { return kind == INT4_GROUP ? INT8_GROUP : kind; }
+CHAIRLIFT_INLINE constexpr WeightKind row_kind(WeightKind kind) { return has_groups(kind) ? INT8_GROUP : kind; }
 
+// Bits of a code, of the kinds with groups.
+CHAIRLIFT_INLINE constexpr int code_bits(WeightKind kind) {
+    if (kind == INT8_GROUP || kind == Q8_0) return 8;
+    if (kind == Q5_0 || kind == Q5_1 || kind == Q5_K) return 5;
+    return kind == Q6_K ? 6 : 4;
+}
+
+// The code of zero, of the kinds without minima and without a table.
+CHAIRLIFT_INLINE constexpr int code_offset(WeightKind kind) {
+    return kind == Q4_0 ? 8 : kind == Q5_0 ? 16 : kind == Q6_K ? 32 : 128;
+}
+
+CHAIRLIFT_INLINE constexpr bool has_minima(WeightKind kind) {
+    return kind == INT4_GROUP || kind == Q5_1 || kind == Q4_K || kind == Q5_K;
+}
+
+CHAIRLIFT_INLINE constexpr bool has_table(WeightKind kind) {
+    return kind == IQ4_NL || kind == IQ4_XS || kind == MXFP4;
+}
+
+CHAIRLIFT_INLINE constexpr bool has_super_scales(WeightKind kind) {
+    return kind == Q4_K || kind == Q5_K || kind == Q6_K || kind == IQ4_XS;
+}
+
+CHAIRLIFT_INLINE constexpr bool has_bf16_scales(WeightKind kind) { return kind == INT8_GROUP || kind == MXFP4; }
+
+CHAIRLIFT_INLINE constexpr int scales_per_group(WeightKind kind) { return kind == Q6_K ? 2 : 1; }
+
+// The values of codes in the order of codes, + 128.
+alignas(16) constexpr uint8_t IQ4_TABLE[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+alignas(16) constexpr uint8_t MXFP4_TABLE[16] = {128, 129, 130, 131, 132, 134, 136, 140,
+                                                 128, 127, 126, 125, 124, 122, 120, 116};
+
+CHAIRLIFT_INLINE constexpr const uint8_t* code_table(WeightKind kind) {
+    return kind == MXFP4 ? MXFP4_TABLE : IQ4_TABLE;
+}
+
+// Inputs of a step, of the kinds without groups.
 CHAIRLIFT_INLINE constexpr int inputs_per_step(WeightKind kind) {
-    return kind == INT4_GROUP ? 8 : is_quantized(kind) ? 4 : kind == FLOAT32 ? 1 : 2;
+    return kind == INT8_CHANNEL ? 4 : kind == FLOAT32 ? 1 : 2;
 }
 
 // Numbers in memory. A bfloat16 is its bits, an int8 of a weight is value + 128.
 using Bfloat16 = uint16_t;
 using Int8 = uint8_t;
-struct Int4 {};  // two in a byte
+struct Code {};  // an unsigned byte of at most 6 bits
 struct Float16 {
     uint16_t bits;
 };
@@ -57,22 +111,29 @@ struct Weight {
     WeightKind kind;
     const uint8_t* data;           // panels * steps * STEP_BYTES, aligned to a cache line
     const float* scales;           // INT8_CHANNEL: [panels * 64]
-    const uint16_t* group_scales;  // [panels][groups][64]: bfloat16 of INT8_GROUP, float16 of INT4_GROUP
-    const uint16_t* group_minima;  // the same of INT4_GROUP
+    const uint16_t* group_scales;  // [panels][groups][64], or with super-scales [panels][groups / SUPER_GROUPS][64]
+    const uint16_t* group_minima;  // the same; null: no minima
+    const int8_t* small_scales;    // super-scales: [panels][groups * scales_per_group][64]
+    const int8_t* small_minima;    // the same
     CHAIRLIFT_INLINE size_t panel_bytes() const { return (size_t)steps * STEP_BYTES; }
-    CHAIRLIFT_INLINE int32_t padded_inputs() const { return steps * inputs_per_step(kind); }
-    CHAIRLIFT_INLINE int32_t groups() const { return padded_inputs() / GROUP; }
+    CHAIRLIFT_INLINE int32_t padded_inputs() const {
+        return has_groups(kind) ? groups() * GROUP : steps * inputs_per_step(kind);
+    }
+    CHAIRLIFT_INLINE int32_t groups() const { return steps / code_bits(kind); }
 };
 
+// Sums of a quantized row of so many groups: first those of its groups, then those of the first halves of its groups.
+CHAIRLIFT_INLINE constexpr int sums_of_groups(int groups) { return 2 * groups; }
+
 // Input rows of a linear operation: bfloat16, float32 (FLOAT32, FLOAT16), or int8 with a scale and a sum per row
-// (INT8_CHANNEL) or per group of a row (INT8_GROUP, INT4_GROUP). Zeros follow the `inputs` values of a row up to the weight's
-// padded inputs.
+// (INT8_CHANNEL), or a scale and two sums per group of a row (the kinds with groups). Zeros follow the `inputs` values of
+// a row up to the weight's padded inputs.
 struct Activations {
     const uint8_t* data;
     size_t stride;        // bytes between rows
     int32_t count;
     const float* scales;  // [count, 1 or groups]
-    const int32_t* sums;  // same shape: -128 * the sum of the int8 values, which cancels the weights' offset of 128
+    const int32_t* sums;  // [count, 1 or sums_of_groups]: -128 * the sum of int8 values; it cancels an offset of 128
 };
 
 enum LinearMode : int32_t {
@@ -136,7 +197,7 @@ struct QuantizeCall {
     WeightKind kind;
     int8_t* out;
     size_t out_stride;
-    float* scales;        // [count, 1 or width / GROUP]
+    float* scales;        // as in Activations
     int32_t* sums;
 };
 

@@ -22,18 +22,23 @@ namespace chairlift::CHAIRLIFT_SET {
 constexpr int TILE_VECTORS = LANES >= 8 ? PANEL / LANES : HALF_PANEL / LANES;
 constexpr int HALF_VECTORS = HALF_PANEL / LANES;
 
+// Numbers of the kinds without groups.
 template <WeightKind KIND>
 using Numbers = std::conditional_t<
-    KIND == INT4_GROUP, Int4,
-    std::conditional_t<is_quantized(KIND), Int8,
-    std::conditional_t<KIND == BFLOAT16, Bfloat16, std::conditional_t<KIND == FLOAT32, float, Float16>>>>;
+    is_quantized(KIND), Int8,
+    std::conditional_t<KIND == BFLOAT16, Bfloat16, std::conditional_t<KIND == FLOAT32, float, Float16>>>;
+
+// Kinds of which fewer variants are compiled: tiles have half of a panel, one after the other, and short vectors have
+// small tiles.
+constexpr bool has_few_variants(WeightKind kind) { return has_groups(kind) && kind != INT8_GROUP; }
+constexpr bool multiplies_halves(WeightKind kind) { return LANES >= 8 && has_few_variants(kind); }
 
 // Rows of a tile: as many as fit the registers beside the panel's vectors.
 template <WeightKind KIND>
 constexpr int max_tile_rows() {
-    if (LANES == 16) return has_groups(KIND) ? 3 : 6;
+    if (LANES == 16) return has_groups(KIND) && !multiplies_halves(KIND) ? 3 : 6;
     if (LANES == 8) return is_quantized(KIND) && MOVES_SIGNS ? 4 : 6;
-    if (NUM_REGISTERS == 32) return 6;
+    if (NUM_REGISTERS == 32) return has_few_variants(KIND) ? 2 : 6;
     return 1;
 }
 
@@ -54,7 +59,7 @@ constexpr int RANGE_TILES = 32;
 // Steps of a panel that stay in the L1 or L2 cache while RANGE_TILES tiles of rows are multiplied by them.
 template <WeightKind KIND>
 constexpr int range_steps() {
-    return has_groups(KIND) ? 16 * GROUP / inputs_per_step(KIND) : 192;
+    return has_groups(KIND) ? 16 * code_bits(KIND) : 192;
 }
 
 // Whether so many tiles of at most so many rows are multiplied range by range.
@@ -104,11 +109,6 @@ CHAIRLIFT_INLINE void accumulate(
 template <WeightKind KIND>
 constexpr bool SPREADS_PREFETCHES = LANES < 16 && KIND == FLOAT32;
 
-template <WeightKind KIND, typename Prefetch>
-constexpr size_t prefetched_bytes(int steps) {
-    constexpr int at_once = GROUP / inputs_per_step(KIND);  // groups are multiplied one by one
-    return has_groups(KIND) ? steps / at_once * Prefetch::bytes(at_once) : Prefetch::bytes(steps);
-}
 
 // A range of the steps of a panel. Partial sums [rows][PANEL] are read from carried_sums unless the range is the first,
 // and written there unless it is the last. Ranges are visited in order, so each sum has the same order of inputs as in
@@ -118,16 +118,174 @@ struct StepRange {
     float* carried_sums;
 };
 
+// Adds the products of COUNT quads of a group of codes, from quad FIRST on, to integer sums.
+template <WeightKind KIND, typename Prefetch, int FIRST, int COUNT, int ROWS, int VECTORS>
+CHAIRLIFT_INLINE void accumulate_quads(
+    Ints (&sums)[ROWS][VECTORS], const uint8_t* rows, size_t stride, const uint8_t* group, const uint8_t* ahead) {
+    using Numbers = GroupNumbers<KIND>;
+    constexpr int BITS = code_bits(KIND);
+    constexpr bool SUMS_PAIRS = std::is_same_v<Numbers, Code> && Dot<Code>::SUMS_PAIRS;
+    constexpr int AT_ONCE = SUMS_PAIRS && Dot<Code>::max_quads(BITS) < COUNT ? Dot<Code>::max_quads(BITS) : COUNT;
+#pragma GCC unroll 8
+    for (int begin = FIRST; begin < FIRST + COUNT; begin += AT_ONCE) {
+        Ints pairs[ROWS][VECTORS];
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) pairs[r][v] = SUMS_PAIRS ? Ints{} : sums[r][v];
+#pragma GCC unroll 8
+        for (int quad = begin; quad < begin + AT_ONCE; quad++) {
+            // The lines of BITS steps in QUADS quads.
+#pragma GCC unroll 4
+            for (int line = quad * BITS / QUADS * Prefetch::LINES; line < (quad + 1) * BITS / QUADS * Prefetch::LINES;
+                 line++)
+                prefetch(ahead + line * LINE);
+            typename Dot<Numbers>::Column columns[VECTORS];
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) columns[v] = group_column<KIND>(group, v, quad);
+#pragma GCC unroll 8
+            for (int r = 0; r < ROWS; r++) {
+                const Ints row = broadcast_word(rows + r * stride + quad * 4);
+#pragma GCC unroll 8
+                for (int v = 0; v < VECTORS; v++) pairs[r][v] = Dot<Numbers>::add(pairs[r][v], columns[v], row);
+            }
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++)
+                if constexpr (SUMS_PAIRS)
+                    sums[r][v] += Dot<Code>::widen(pairs[r][v]);
+                else
+                    sums[r][v] = pairs[r][v];
+    }
+}
+
+// The scales and minima of LANES outputs in each group.
+template <WeightKind KIND>
+struct GroupScales {
+    const uint16_t *scales, *minima;
+    const int8_t *small_scales, *small_minima;
+
+    CHAIRLIFT_INLINE GroupScales(const Weight& weight, int panel, int column) {
+        const size_t groups = (size_t)panel * weight.groups();
+        const size_t first = (has_super_scales(KIND) ? groups / SUPER_GROUPS : groups) * PANEL + column;
+        scales = weight.group_scales + first, minima = weight.group_minima + first;
+        if constexpr (has_super_scales(KIND)) {
+            const size_t first_small = groups * scales_per_group(KIND) * PANEL + column;
+            small_scales = weight.small_scales + first_small, small_minima = weight.small_minima + first_small;
+        }
+    }
+
+    // Returns one of the scales of a group.
+    CHAIRLIFT_INLINE Floats scale(int group, int number, int vector) const {
+        constexpr int COUNT = scales_per_group(KIND);
+        const uint16_t* from = at(scales, group, vector);
+        if constexpr (has_bf16_scales(KIND)) return bf16_to_f32(from);
+        const Floats factor = f16_to_f32((const Float16*)from);
+        if constexpr (!has_super_scales(KIND)) return factor;
+        return factor * small(small_scales, group * COUNT + number, vector);
+    }
+
+    CHAIRLIFT_INLINE Floats minimum(int group, int vector) const {
+        const Floats factor = f16_to_f32((const Float16*)at(minima, group, vector));
+        if constexpr (!has_super_scales(KIND)) return factor;
+        return factor * small(small_minima, group, vector);
+    }
+
+private:
+    static CHAIRLIFT_INLINE const uint16_t* at(const uint16_t* first, int group, int vector) {
+        return first + (size_t)(has_super_scales(KIND) ? group / SUPER_GROUPS : group) * PANEL + vector * LANES;
+    }
+
+    static CHAIRLIFT_INLINE Floats small(const int8_t* first, int index, int vector) {
+        return int8_to_f32(first + (size_t)index * PANEL + vector * LANES);
+    }
+};
+
+// Adds the products of one part of a group, which has a scale of its own, to the sums.
+template <WeightKind KIND, typename Prefetch, int PART, int ROWS, int VECTORS>
+CHAIRLIFT_INLINE void multiply_part(
+    Floats (&sums)[ROWS][VECTORS], const int32_t (&row_sums)[ROWS], const float (&row_scales)[ROWS],
+    const uint8_t* rows, size_t stride, const uint8_t* data, const GroupScales<KIND>& scales, int group,
+    const uint8_t* ahead) {
+    constexpr int COUNT = QUADS / scales_per_group(KIND);
+    Ints int_sums[ROWS][VECTORS];
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) int_sums[r][v] = broadcast(group_start<KIND>(row_sums[r]));
+    if constexpr (code_bits(KIND) == 8)
+        accumulate<Int8, Prefetch>(int_sums, rows, stride, data, QUADS, ahead);
+    else
+        accumulate_quads<KIND, Prefetch, PART * COUNT, COUNT>(int_sums, rows, stride, data, ahead);
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; v++) {
+        const Floats scale = scales.scale(group, PART, v);
+        if constexpr (has_minima(KIND)) {
+            const Floats minimum = scales.minimum(group, v);
+#pragma GCC unroll 8
+            for (int r = 0; r < ROWS; r++) {
+                const float row_sum = (float)row_sums[r] * (1.0f / 128.0f);  // with a minus
+                const Floats shifted = fma(minimum, broadcast(row_sum), to_floats(int_sums[r][v]) * scale);
+                sums[r][v] = fma(shifted, broadcast(row_scales[r]), sums[r][v]);
+            }
+        } else {
+#pragma GCC unroll 8
+            for (int r = 0; r < ROWS; r++)
+                sums[r][v] = fma(to_floats(int_sums[r][v]), scale * row_scales[r], sums[r][v]);
+        }
+    }
+}
+
+// multiply() below for the kinds with groups, whose integer sums are those of a group or of a half of one.
+template <WeightKind KIND, typename Prefetch, int ROWS, int VECTORS>
+CHAIRLIFT_INLINE void multiply_groups(
+    Floats (&sums)[ROWS][VECTORS], const LinearCall& call, int first, int panel, int column, const StepRange& range,
+    const uint8_t* ahead) {
+    constexpr int STEPS = code_bits(KIND);
+    const Weight& weight = *call.weight;
+    const int groups = weight.groups(), begin = range.begin / STEPS, end = range.end / STEPS;
+    const GroupScales<KIND> scales(weight, panel, column);
+    const uint8_t* data = weight.data + panel * weight.panel_bytes() + (size_t)range.begin * STEP_BYTES + column * 4;
+    const uint8_t* rows = call.rows.data + first * call.rows.stride + (size_t)begin * GROUP;
+    for (int group = begin; group < end; group++) {
+        int32_t row_sums[ROWS], half_sums[ROWS];
+        float row_scales[ROWS];
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) {
+            const size_t row = first + r;
+            row_scales[r] = call.rows.scales[row * groups + group];
+            row_sums[r] = call.rows.sums[row * sums_of_groups(groups) + group];
+            if constexpr (scales_per_group(KIND) == 2) {
+                half_sums[r] = call.rows.sums[row * sums_of_groups(groups) + groups + group];
+                row_sums[r] -= half_sums[r];
+            }
+        }
+        if constexpr (scales_per_group(KIND) == 2) {
+            multiply_part<KIND, Prefetch, 0>(
+                sums, half_sums, row_scales, rows, call.rows.stride, data, scales, group, ahead);
+            multiply_part<KIND, Prefetch, 1>(
+                sums, row_sums, row_scales, rows, call.rows.stride, data, scales, group, ahead);
+        } else {
+            multiply_part<KIND, Prefetch, 0>(
+                sums, row_sums, row_scales, rows, call.rows.stride, data, scales, group, ahead);
+        }
+        rows += GROUP, data += STEPS * STEP_BYTES, ahead += Prefetch::bytes(STEPS);
+    }
+}
+
 // Multiplies rows [first, first + ROWS) by VECTORS vectors of a panel, from `column` of the panel on.
 template <WeightKind KIND, int ROWS, int VECTORS, typename Prefetch>
 CHAIRLIFT_INLINE void multiply(
     Floats (&sums)[ROWS][VECTORS], const LinearCall& call, int first, int panel, int column, const StepRange& range,
     [[maybe_unused]] const WideBfloat16* wide_rows, const uint8_t* ahead) {
-    const Weight& weight = *call.weight;
+    [[maybe_unused]] const Weight& weight = *call.weight;
     using Numbers = CHAIRLIFT_SET::Numbers<KIND>;
-    const uint8_t* rows = call.rows.data + first * call.rows.stride + range.begin * Dot<Numbers>::ROW_BYTES;
-    const uint8_t* data = weight.data + panel * weight.panel_bytes() + range.begin * STEP_BYTES +
-                          column * (KIND == FLOAT16 ? sizeof(Float16) : 4);
+    [[maybe_unused]] const uint8_t* rows =
+        call.rows.data + first * call.rows.stride + range.begin * Dot<Numbers>::ROW_BYTES;
+    [[maybe_unused]] const uint8_t* data = weight.data + panel * weight.panel_bytes() + range.begin * STEP_BYTES +
+                                           column * (KIND == FLOAT16 ? sizeof(Float16) : 4);
     if constexpr (KIND != INT8_CHANNEL) {
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
@@ -154,44 +312,7 @@ CHAIRLIFT_INLINE void multiply(
                 sums[r][v] = to_floats(int_sums[r][v]) * (scale * call.rows.scales[first + r]);
         }
     } else {
-        constexpr int steps = GROUP / inputs_per_step(KIND);
-        const int groups = weight.groups();
-        const float* row_scales = call.rows.scales + (size_t)first * groups;
-        const int32_t* row_sums = call.rows.sums + (size_t)first * groups;
-        const size_t first_scale = (size_t)panel * groups * PANEL + column;
-        const uint16_t* scales = weight.group_scales + first_scale;
-        [[maybe_unused]] const uint16_t* minima = weight.group_minima + first_scale;
-        for (int group = range.begin / steps; group < range.end / steps; group++) {
-            Ints int_sums[ROWS][VECTORS];
-#pragma GCC unroll 8
-            for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++)
-                    int_sums[r][v] = broadcast(Dot<Numbers>::start(row_sums[r * groups + group]));
-            accumulate<Numbers, Prefetch>(int_sums, rows, call.rows.stride, data, steps, ahead);
-            rows += GROUP, data += steps * STEP_BYTES, ahead += Prefetch::bytes(steps);
-#pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) {
-                const size_t at = group * PANEL + v * LANES;
-                if constexpr (KIND == INT4_GROUP) {
-                    const Floats scale = f16_to_f32((const Float16*)scales + at);
-                    const Floats minimum = f16_to_f32((const Float16*)minima + at);
-#pragma GCC unroll 8
-                    for (int r = 0; r < ROWS; r++) {
-                        const int row = r * groups + group;
-                        const float row_sum = (float)row_sums[row] * (1.0f / 128.0f);  // with a minus
-                        const Floats product = to_floats(Dot<Numbers>::finish(int_sums[r][v]));
-                        const Floats shifted = fma(minimum, broadcast(row_sum), product * scale);
-                        sums[r][v] = fma(shifted, broadcast(row_scales[row]), sums[r][v]);
-                    }
-                } else {
-                    Floats scale = bf16_to_f32(scales + at);
-#pragma GCC unroll 8
-                    for (int r = 0; r < ROWS; r++)
-                        sums[r][v] = fma(to_floats(int_sums[r][v]), scale * row_scales[r * groups + group], sums[r][v]);
-                }
-            }
-        }
+        multiply_groups<KIND, Prefetch>(sums, call, first, panel, column, range, ahead);
     }
 }
 
@@ -326,7 +447,7 @@ __attribute__((noinline)) static void multiply_tile(
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
             for (int v = 0; v < SLICE; v++) store(results + r * PANEL + v * LANES, sums[r][v]);
-        ahead += prefetched_bytes<KIND, Prefetch>(range.end - range.begin);
+        ahead += Prefetch::bytes(range.end - range.begin);
     }
     if (is_last) write_output(call, local_sums, ROWS, VECTORS * LANES, first, panel * PANEL + column, argmax);
 }
@@ -346,7 +467,8 @@ CHAIRLIFT_INLINE void with_rows(int rows, Function function) {
 // three tiles that are not divided into slices it would be too many lines at once, so the rows are divided into four.
 template <WeightKind KIND, int VECTORS>
 static void multiply_panel(
-    const LinearCall& call, int panel, int column, const uint8_t* ahead, size_t ahead_bytes, ArgMax* argmax) {
+    const LinearCall& call, int panel, int column, const uint8_t* ahead, size_t ahead_bytes, int num_halves,
+    ArgMax* argmax) {
     constexpr int MAX_ROWS = max_tile_rows<KIND>();
     const int count = call.rows.count, min_tiles = (count + MAX_ROWS - 1) / MAX_ROWS;
     const int num_tiles = LANES == 16 && ahead_bytes && min_tiles == 3 ? 4 : min_tiles;
@@ -362,16 +484,24 @@ static void multiply_panel(
             range.carried_sums = carried_sums, row = begin_row;
             for (int tile = begin, rows; tile < end; tile++, row += rows) {
                 rows = count / num_tiles + (tile < count % num_tiles);
-                const int num_slices = VECTORS / slice_vectors(rows, VECTORS), num_passes = num_tiles * num_slices;
+                const int num_slices = VECTORS / slice_vectors(rows, VECTORS), num_passes = num_tiles * num_slices * num_halves;
                 const auto run = [&]<typename Prefetch>(Prefetch) {
+                    // Without a panel ahead, lines of this one are prefetched, which are in the cache.
+                    const uint8_t* lines = ahead_bytes ? ahead : call.weight->data + panel * call.weight->panel_bytes();
                     with_rows<MAX_ROWS>(rows, [&](auto number) {
                         multiply_tile<KIND, decltype(number)::value, VECTORS, Prefetch>(
-                            call, row, panel, column, range, ahead, argmax);
+                            call, row, panel, column, range, lines, argmax);
                     });
-                    return num_slices * prefetched_bytes<KIND, Prefetch>(range.end - range.begin);
+                    return num_slices * Prefetch::bytes(range.end - range.begin);
                 };
                 size_t prefetched;
-                if (!ahead_bytes)
+                if constexpr (has_few_variants(KIND) && LANES < 8)
+                    prefetched = run(Prefetches<1, 1>{});
+                else if constexpr (has_groups(KIND))
+                    prefetched = !ahead_bytes || num_passes >= 4 ? run(Prefetches<1, 1>{})
+                                 : num_passes == 1               ? run(Prefetches<4, 1>{})
+                                                                 : run(Prefetches<2, 1>{});
+                else if (!ahead_bytes)
                     prefetched = run(Prefetches<0, 1>{});
                 else if (num_passes < 4)
                     prefetched = num_passes == 1 ? run(Prefetches<4, 1>{}) : run(Prefetches<2, 1>{});
@@ -389,12 +519,18 @@ static void multiply_panel(
 template <WeightKind KIND>
 static void multiply_half_panels(
     const LinearCall& call, int half, int count, const uint8_t* ahead, size_t bytes, ArgMax* argmax) {
-    if constexpr (TILE_VECTORS == 2 * HALF_VECTORS)
-        if (count == 2) return multiply_panel<KIND, TILE_VECTORS>(call, half / 2, 0, ahead, bytes, argmax);
+    if constexpr (TILE_VECTORS == 2 * HALF_VECTORS && !multiplies_halves(KIND))
+        if (count == 2) return multiply_panel<KIND, TILE_VECTORS>(call, half / 2, 0, ahead, bytes, 1, argmax);
     for (int i = 0; i < count; i++) {
-        multiply_panel<KIND, HALF_VECTORS>(call, (half + i) / 2, (half + i) % 2 * HALF_PANEL, ahead, bytes, argmax);
-        // The second half panel would prefetch the same lines again.
-        bytes = 0;
+        const int panel = (half + i) / 2, column = (half + i) % 2 * HALF_PANEL;
+        if constexpr (multiplies_halves(KIND)) {
+            // Each half prefetches as much.
+            multiply_panel<KIND, HALF_VECTORS>(call, panel, column, ahead, bytes / count, count, argmax);
+            ahead += bytes / count;
+        } else {
+            multiply_panel<KIND, HALF_VECTORS>(call, panel, column, ahead, bytes, 1, argmax);
+            bytes = 0;  // the second half panel would prefetch the same lines again
+        }
     }
 }
 
@@ -407,6 +543,16 @@ static void linear(const LinearCall& call, int half, int count, const uint8_t* a
         case FLOAT32: return multiply_half_panels<FLOAT32>(call, half, count, ahead, bytes, argmax);
         case FLOAT16: return multiply_half_panels<FLOAT16>(call, half, count, ahead, bytes, argmax);
         case INT4_GROUP: return multiply_half_panels<INT4_GROUP>(call, half, count, ahead, bytes, argmax);
+        case Q4_0: return multiply_half_panels<Q4_0>(call, half, count, ahead, bytes, argmax);
+        case Q5_0: return multiply_half_panels<Q5_0>(call, half, count, ahead, bytes, argmax);
+        case Q5_1: return multiply_half_panels<Q5_1>(call, half, count, ahead, bytes, argmax);
+        case Q8_0: return multiply_half_panels<Q8_0>(call, half, count, ahead, bytes, argmax);
+        case Q4_K: return multiply_half_panels<Q4_K>(call, half, count, ahead, bytes, argmax);
+        case Q5_K: return multiply_half_panels<Q5_K>(call, half, count, ahead, bytes, argmax);
+        case Q6_K: return multiply_half_panels<Q6_K>(call, half, count, ahead, bytes, argmax);
+        case IQ4_NL: return multiply_half_panels<IQ4_NL>(call, half, count, ahead, bytes, argmax);
+        case IQ4_XS: return multiply_half_panels<IQ4_XS>(call, half, count, ahead, bytes, argmax);
+        case MXFP4: return multiply_half_panels<MXFP4>(call, half, count, ahead, bytes, argmax);
     }
 }
 

@@ -72,35 +72,68 @@ struct Quantize : Operation {
     }
 };
 
-// A task is a half panel. A thread takes two at once while more than two per thread remain.
+// A task is a half panel of one of the weights, whose outputs follow each other in the output. The weights read the same
+// rows; those before the last have whole half panels of outputs, without padding. A thread takes two tasks at once while
+// more than two per thread remain.
 struct Linear : Operation {
     Decoder& decoder;
     int in, out;
-    const Weight* weight;
+    std::vector<const Weight*> weights;
     const float* bias;
     LinearMode mode;
     Activation activation;
     const Weight* next_weight = nullptr;  // of the next linear operation; its first panels are prefetched
     Linear(
-        Decoder& decoder, int in, const Weight* weight, const float* bias, LinearMode mode, Activation activation,
-        int out)
-        : decoder(decoder), in(in), out(out), weight(weight), bias(bias), mode(mode), activation(activation) {}
+        Decoder& decoder, int in, std::vector<const Weight*> weights, const float* bias, LinearMode mode,
+        Activation activation, int out)
+        : decoder(decoder), in(in), out(out), weights(std::move(weights)), bias(bias), mode(mode),
+          activation(activation) {}
     const char* name() const override { return "linear"; }
-    int num_tasks(const Step&) const override { return 2 * weight->panels; }
+    int num_tasks(const Step&) const override {
+        int count = 2 * weights.back()->panels;
+        for (size_t i = 0; i + 1 < weights.size(); i++) count += weights[i]->outputs / HALF_PANEL;
+        return count;
+    }
     int chunk_size(int remaining, int num_threads) const override {
         return remaining > 2 * num_threads && remaining % 2 == 0 ? 2 : 1;
     }
+
+    // The half panel of a task.
+    struct Place {
+        const Weight* weight;
+        int half, first_output;  // the weight's first output
+        const uint8_t* panel() const { return weight->data + half / 2 * weight->panel_bytes(); }
+    };
+    Place place_of(int task) const {
+        int first_output = 0;
+        for (size_t i = 0; i + 1 < weights.size(); i++) {
+            const int halves = weights[i]->outputs / HALF_PANEL;
+            if (task < halves) return {weights[i], task, first_output};
+            task -= halves, first_output += weights[i]->outputs;
+        }
+        return {weights.back(), task, first_output};
+    }
+
     void run(const Step& step, int begin, int end, int next, int thread_index) override {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
-        const LinearCall call = {weight, from.rows(step.num_tokens), bias, mode, activation, to.data, to.stride,
-                                 mode == GATED && to.kind == F32, nullptr, 0};
         const uint8_t* ahead = nullptr;
         size_t bytes = 0;
-        if (next >= 0)
-            ahead = weight->data + next / 2 * weight->panel_bytes(), bytes = weight->panel_bytes();
-        else if (next_weight && thread_index < next_weight->panels)
+        if (next >= 0) {
+            const Place place = place_of(next);
+            ahead = place.panel(), bytes = place.weight->panel_bytes();
+        } else if (next_weight && thread_index < next_weight->panels) {
             ahead = next_weight->data + thread_index * next_weight->panel_bytes(), bytes = next_weight->panel_bytes();
-        decoder.kernels.linear(call, begin, end - begin, ahead, bytes, nullptr);
+        }
+        for (int task = begin, count; task < end; task += count, bytes = 0) {
+            const Place place = place_of(task);
+            const bool is_whole = place.half % 2 == 0 && task + 2 == end && place_of(task + 1).weight == place.weight;
+            count = is_whole ? 2 : 1;
+            void* first = (char*)to.data + place.first_output * (to.kind == F32 ? sizeof(float) : sizeof(Bfloat16));
+            const float* own_bias = bias ? bias + place.first_output : nullptr;
+            const LinearCall call = {place.weight, from.rows(step.num_tokens), own_bias, mode, activation, first,
+                                     to.stride, mode == GATED && to.kind == F32, nullptr, 0};
+            decoder.kernels.linear(call, place.half, count, ahead, bytes, nullptr);
+        }
     }
 };
 

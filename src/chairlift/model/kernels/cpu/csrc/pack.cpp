@@ -1,5 +1,6 @@
 #include "pack.h"
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -97,6 +98,49 @@ Group4 best_group(const float* values) {
     return best;
 }
 
+int output_of(int row, Placement placement, int first) {
+    if (placement == STACKED) return first + row;
+    return row / 16 * HALF_PANEL + row % 16 + (placement == UPS ? 16 : 0);
+}
+
+// Returns where the first step of an output is.
+uint8_t* data_at(const Weight& weight, int output) {
+    return const_cast<uint8_t*>(weight.data) + output / PANEL * weight.panel_bytes() + output % PANEL * 4;
+}
+
+// Returns the place of a scale or minimum of an output; `numbers` has one for each group, or for each SUPER_GROUPS.
+uint16_t& scale_at(const Weight& weight, const uint16_t* numbers, int output, int index) {
+    const int count = has_super_scales(weight.kind) ? weight.groups() / SUPER_GROUPS : weight.groups();
+    return const_cast<uint16_t*>(numbers)[((size_t)(output / PANEL) * count + index) * PANEL + output % PANEL];
+}
+
+// The same for those of 8 bits; there are `per_group` in each group.
+int8_t& small_at(const Weight& weight, const int8_t* numbers, int per_group, int output, int index) {
+    const size_t count = (size_t)weight.groups() * per_group;
+    return const_cast<int8_t*>(numbers)[((output / PANEL) * count + index) * PANEL + output % PANEL];
+}
+
+// Writes the codes of a group: GROUP bytes (kernels.h).
+void write_codes(const Weight& weight, int output, int group, const uint8_t* codes) {
+    const int bits = code_bits(weight.kind);
+    uint8_t* to = data_at(weight, output) + (size_t)group * bits * STEP_BYTES;
+    if (bits == 8) {
+        for (int quad = 0; quad < QUADS; quad++) memcpy(to + quad * STEP_BYTES, codes + quad * 4, 4);
+        return;
+    }
+    for (int step = 0; step < 4; step++, codes += 8, to += STEP_BYTES)
+        for (int byte = 0; byte < 4; byte++) to[byte] = (codes[byte] & 15) | codes[byte + 4] << 4;
+    codes -= GROUP;
+    const int more = bits - 4;
+    for (int first = 0; more && first < QUADS; first += QUADS / more, to += STEP_BYTES) {
+        uint8_t bytes[4] = {};
+        for (int quad = 0; quad < QUADS / more; quad++)
+            for (int byte = 0; byte < 4; byte++)
+                bytes[byte] |= codes[(first + quad) * 4 + byte] >> 4 << quad * more;
+        memcpy(to, bytes, 4);
+    }
+}
+
 typedef float Lanes __attribute__((vector_size(16)));  // every 64-bit processor has such vectors
 
 // Rounds to nearest. Adding and subtracting 1.5 * 2**23 rounds without a function call.
@@ -154,14 +198,9 @@ struct Job {
     const ThreadPool& pool;
     std::vector<QuantizationError> errors;
 
-    int output(int row) const {
-        if (placement == STACKED) return first + row;
-        return row / 16 * HALF_PANEL + row % 16 + (placement == UPS ? 16 : 0);
-    }
+    int output(int row) const { return output_of(row, placement, first); }
 
-    uint8_t* at(int output) const {
-        return const_cast<uint8_t*>(weight.data) + output / PANEL * weight.panel_bytes() + output % PANEL * 4;
-    }
+    uint8_t* at(int output) const { return data_at(weight, output); }
 
     void copy(int row) const {
         constexpr int PER_STEP = 4 / sizeof(Number);
@@ -211,15 +250,6 @@ struct Job {
         return max_value;
     }
 
-    void write_group(int to, int group, const Group4& found) const {
-        uint8_t* bytes = at(to) + (size_t)group * (GROUP / 8) * STEP_BYTES;
-        for (int i = 0; i < GROUP; i++)
-            bytes[(size_t)(i / 8) * STEP_BYTES + i % 4] |= (uint8_t)(found.codes[i] << (i % 8 < 4 ? 0 : 4));
-        const size_t index = ((size_t)(to / PANEL) * weight.groups() + group) * PANEL + to % PANEL;
-        const_cast<uint16_t*>(weight.group_scales)[index] = found.scale;
-        const_cast<uint16_t*>(weight.group_minima)[index] = found.minimum;
-    }
-
     void pack_codes(int row, QuantizationError& error) const {
         const Number* from = rows + (size_t)row * weight.inputs;
         for (int group = 0, begin = 0; begin < weight.inputs; group++, begin += GROUP) {
@@ -227,7 +257,9 @@ struct Job {
             // Inputs behind the last one are zeros, whatever the weights that stand in for theirs.
             for (int i = 0; i < GROUP; i++) values[i] = to_f32(from[begin + i < weight.inputs ? begin + i : begin]);
             const Group4 found = best_group(values);
-            write_group(output(row), group, found);
+            write_codes(weight, output(row), group, found.codes);
+            scale_at(weight, weight.group_scales, output(row), group) = found.scale;
+            scale_at(weight, weight.group_minima, output(row), group) = found.minimum;
             const float step = f16_to_f32(found.scale), offset = f16_to_f32(found.minimum);
             for (int i = 0; i < GROUP && begin + i < weight.inputs; i++) {
                 const double difference = values[i] - (found.codes[i] * step - offset);
@@ -280,12 +312,146 @@ QuantizationError pack_rows(
     return total;
 }
 
+// -- blocks of ggml ---------------------------------------------------------------------------------------------------
+
+// Where the parts of a block are: bytes from its beginning; -1: it has none. Types with super-scales have 256 elements
+// in a block, others 32. `run`: bytes whose lower halves are followed by their upper halves.
+struct BlockLayout {
+    int bytes, codes, run, high_bits, scale, minimum;
+};
+
+BlockLayout block_layout(WeightKind kind) {
+    switch (kind) {
+        case Q4_0: case IQ4_NL: return {18, 2, 16, -1, 0, -1};
+        case INT4_GROUP: return {20, 4, 16, -1, 0, 2};
+        case Q5_0: return {22, 6, 16, 2, 0, -1};
+        case Q5_1: return {24, 8, 16, 4, 0, 2};
+        case Q8_0: return {34, 2, 0, -1, 0, -1};
+        case MXFP4: return {17, 1, 16, -1, 0, -1};
+        case Q4_K: return {144, 16, 32, -1, 0, 2};
+        case Q5_K: return {176, 48, 32, 16, 0, 2};
+        case Q6_K: return {210, 0, 64, 128, 208, -1};
+        case IQ4_XS: return {136, 8, 16, -1, 0, -1};
+        default: return {};
+    }
+}
+
+uint16_t load_half(const uint8_t* from) {
+    uint16_t half;
+    memcpy(&half, from, sizeof half);
+    return half;
+}
+
+constexpr uint16_t HALF_SIGN = 0x8000, HALF_EXPONENT = 0x7c00;
+
+// Writes the codes of a block to bytes.
+void unpack_codes(WeightKind kind, const BlockLayout& layout, const uint8_t* block, int elements, uint8_t* codes) {
+    const uint8_t* from = block + layout.codes;
+    if (kind == Q8_0) {
+        for (int i = 0; i < elements; i++) codes[i] = from[i] ^ 128;  // + 128
+        return;
+    }
+    for (int i = 0; i < elements; i += 2 * layout.run, from += layout.run)
+        for (int byte = 0; byte < layout.run; byte++)
+            codes[i + byte] = from[byte] & 15, codes[i + layout.run + byte] = from[byte] >> 4;
+    const uint8_t* high = block + layout.high_bits;
+    if (kind == Q5_0 || kind == Q5_1)
+        for (int i = 0; i < elements; i++) codes[i] |= (high[i / 8] >> i % 8 & 1) << 4;
+    else if (kind == Q5_K)
+        for (int i = 0; i < elements; i++) codes[i] |= (high[i % 32] >> i / 32 & 1) << 4;
+    else if (kind == Q6_K)
+        for (int i = 0; i < elements; i++) codes[i] |= (high[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3) << 4;
+}
+
+// Writes the 8 small scales and minima of a block of Q4_K or Q5_K. The first four are in the low six bits of bytes 0..3
+// and 4..7. The others have their low four bits in bytes 8..11, and their high two bits are the high bits of the first.
+void unpack_six_bits(const uint8_t* from, int8_t* scales, int8_t* minima) {
+    for (int i = 0; i < 4; i++) {
+        scales[i] = from[i] & 63, minima[i] = from[i + 4] & 63;
+        scales[i + 4] = (from[i + 8] & 15) | from[i] >> 6 << 4;
+        minima[i + 4] = from[i + 8] >> 4 | from[i + 4] >> 6 << 4;
+    }
+}
+
+// Writes the scales and minima of the block of so many groups from the `group`-th on.
+void write_scales(
+    const Weight& weight, const BlockLayout& layout, const uint8_t* block, int output, int group) {
+    const WeightKind kind = weight.kind;
+    const int index = has_super_scales(kind) ? group / SUPER_GROUPS : group;
+    uint16_t scale = load_half(block + layout.scale);
+    if (kind == MXFP4) scale = block[0] > 1 ? (block[0] - 1) << 7 : 0x20 << block[0];  // 2**(e - 128) in bfloat16
+    scale_at(weight, weight.group_scales, output, index) = scale;
+    if (has_minima(kind)) {
+        // The simple types add their minimum.
+        const uint16_t minimum = load_half(block + layout.minimum) ^ (has_super_scales(kind) ? 0 : HALF_SIGN);
+        scale_at(weight, weight.group_minima, output, index) = minimum;
+    }
+    if (!has_super_scales(kind)) return;
+    int8_t scales[2 * SUPER_GROUPS], minima[SUPER_GROUPS];
+    if (kind == Q6_K) {
+        memcpy(scales, block + 192, sizeof scales);
+    } else if (kind == IQ4_XS) {
+        const uint16_t high = load_half(block + 2);
+        for (int i = 0; i < SUPER_GROUPS; i++)
+            scales[i] = ((block[4 + i / 2] >> i % 2 * 4 & 15) | (high >> 2 * i & 3) << 4) - 32;
+    } else {
+        unpack_six_bits(block + 4, scales, minima);
+    }
+    const int per_group = scales_per_group(kind);
+    for (int i = 0; i < SUPER_GROUPS * per_group; i++)
+        small_at(weight, weight.small_scales, per_group, output, group * per_group + i) = scales[i];
+    for (int i = 0; has_minima(kind) && i < SUPER_GROUPS; i++)
+        small_at(weight, weight.small_minima, 1, output, group + i) = minima[i];
+}
+
+bool is_damaged(WeightKind kind, const BlockLayout& layout, const uint8_t* block) {
+    if (kind == MXFP4) return block[0] == 255;
+    const auto is_infinite = [=](int at) {
+        return at >= 0 && (load_half(block + at) & HALF_EXPONENT) == HALF_EXPONENT;
+    };
+    return is_infinite(layout.scale) || is_infinite(layout.minimum);
+}
+
+// Packs one row of blocks; returns how many of them have a scale that is infinite or NaN.
+int64_t pack_block_row(const Weight& weight, const uint8_t* block, int output) {
+    const BlockLayout layout = block_layout(weight.kind);
+    const int elements = has_super_scales(weight.kind) ? SUPER_GROUPS * GROUP : GROUP;
+    int64_t damaged = 0;
+    for (int begin = 0; begin < weight.inputs; begin += elements, block += layout.bytes) {
+        uint8_t codes[SUPER_GROUPS * GROUP];
+        unpack_codes(weight.kind, layout, block, elements, codes);
+        for (int i = 0; i < elements; i += GROUP) write_codes(weight, output, (begin + i) / GROUP, codes + i);
+        write_scales(weight, layout, block, output, begin / GROUP);
+        damaged += is_damaged(weight.kind, layout, block);
+    }
+    return damaged;
+}
+
 }  // namespace
 
 QuantizationError pack(
     ThreadPool& pool, const Weight& weight, const void* rows, bool is_f32, int count, Placement placement, int first) {
     return is_f32 ? pack_rows(pool, weight, (const float*)rows, count, placement, first)
                   : pack_rows(pool, weight, (const uint16_t*)rows, count, placement, first);
+}
+
+int64_t pack_blocks(
+    ThreadPool& pool, const Weight& weight, const uint8_t* rows, size_t row_bytes, const int32_t* order, int count,
+    Placement placement, int first) {
+    std::atomic<int64_t> damaged{0};
+    std::atomic<int> next{0};
+    auto work = [&] {
+        // One thread packs a whole panel, as above.
+        const int run = placement == STACKED ? PANEL : PANEL / 2;
+        int64_t own = 0;
+        for (int begin; (begin = next.fetch_add(run)) < count;)
+            for (int row = begin; row < begin + run && row < count; row++)
+                own += pack_block_row(
+                    weight, rows + (order ? order[row] : row) * row_bytes, output_of(row, placement, first));
+        damaged += own;
+    };
+    pool.run([](void* context, int) { (*(decltype(work)*)context)(); }, &work);
+    return damaged;
 }
 
 }  // namespace chairlift

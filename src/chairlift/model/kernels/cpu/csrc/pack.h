@@ -18,4 +18,11 @@ struct QuantizationError {
 QuantizationError pack(
     ThreadPool& pool, const Weight& weight, const void* rows, bool is_f32, int count, Placement placement, int first);
 
+// Packs rows of blocks of ggml, [count][row_bytes], into a weight of the same type whose data is still zero; inputs are
+// whole blocks. order: the row of each output, or null for the same order. Returns how many blocks have a scale that is
+// infinite or NaN.
+int64_t pack_blocks(
+    ThreadPool& pool, const Weight& weight, const uint8_t* rows, size_t row_bytes, const int32_t* order, int count,
+    Placement placement, int first);
+
 }  // namespace chairlift

@@ -32,7 +32,8 @@ CHAIRLIFT_INLINE void change(Vector& vector) {
 template <WeightKind KIND>
 static double peak_rate_of() {
     constexpr int ROWS = max_tile_rows<KIND>(), VECTORS = slice_vectors(ROWS, TILE_VECTORS);
-    using Numbers = CHAIRLIFT_SET::Numbers<KIND>;
+    using Numbers = std::conditional_t<has_groups(KIND), GroupNumbers<KIND>, CHAIRLIFT_SET::Numbers<KIND>>;
+    constexpr int INPUTS = is_quantized(KIND) ? 4 : inputs_per_step(KIND) / Dot<Numbers>::PARTS;  // of a product
     constexpr int STEPS = 50'000;
     const uint8_t zeros[STEP_BYTES] = {};
     double best = 0;
@@ -55,7 +56,7 @@ static double peak_rate_of() {
         const double seconds = thread_seconds() - began;
         for (int r = 0; r < ROWS; r++)
             for (int v = 0; v < VECTORS; v++) change(sums[r][v]);  // they are needed
-        const double products = (double)STEPS * ROWS * VECTORS * LANES * inputs_per_step(KIND) / Dot<Numbers>::PARTS;
+        const double products = (double)STEPS * ROWS * VECTORS * LANES * INPUTS;
         best = products / seconds > best ? products / seconds : best;
     }
     return best;
@@ -65,10 +66,11 @@ static double peak_rate(WeightKind kind) {
     switch (kind) {
         case BFLOAT16: return peak_rate_of<BFLOAT16>();
         case INT8_CHANNEL: return peak_rate_of<INT8_CHANNEL>();
-        case INT8_GROUP: return peak_rate_of<INT8_GROUP>();
         case FLOAT32: return peak_rate_of<FLOAT32>();
         case FLOAT16: return peak_rate_of<FLOAT16>();
-        case INT4_GROUP: return peak_rate_of<INT4_GROUP>();
+        case INT8_GROUP: case Q8_0: case IQ4_NL: case IQ4_XS: case MXFP4: return peak_rate_of<INT8_GROUP>();
+        case INT4_GROUP: case Q4_0: case Q5_0: case Q5_1: case Q4_K: case Q5_K: case Q6_K:
+            return peak_rate_of<INT4_GROUP>();
     }
     return 0.0;
 }

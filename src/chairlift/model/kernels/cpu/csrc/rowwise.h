@@ -8,21 +8,49 @@
 
 namespace chairlift::CHAIRLIFT_SET {
 
+// Returns the code of an input of a group; `bytes`: its byte in the first step of the group.
+static int unpack_code(const uint8_t* bytes, int quad, int bits) {
+    if (bits == 8) return bytes[quad * STEP_BYTES];
+    const int low = bytes[quad / 2 * STEP_BYTES] >> quad % 2 * 4 & 15;
+    if (bits == 5) return low | (bytes[4 * STEP_BYTES] >> quad & 1) << 4;
+    if (bits == 6) return low | (bytes[(4 + quad / 4) * STEP_BYTES] >> quad % 4 * 2 & 3) << 4;
+    return low;
+}
+
+// Returns a scale or minimum of a weight with groups: `index` counts those of the panel, `per_group` in each group.
+static float unpack_scale(
+    const Weight& weight, const uint16_t* numbers, const int8_t* small, int panel, int column, int index,
+    int per_group) {
+    const int groups = weight.groups(), group = index / per_group;
+    const auto at = [=](int count, int i) { return ((size_t)panel * count + i) * PANEL + column; };
+    if (has_bf16_scales(weight.kind)) return bf16_to_f32(numbers[at(groups, group)]);
+    if (!has_super_scales(weight.kind)) return f16_to_f32(Float16{numbers[at(groups, group)]});
+    return f16_to_f32(Float16{numbers[at(groups / SUPER_GROUPS, group / SUPER_GROUPS)]}) *
+           small[at(groups * per_group, index)];
+}
+
 // Returns one weight of a packed table.
 static float unpack_weight(const Weight& weight, int output, int input) {
     const int panel = output / PANEL, column = output % PANEL;
-    const int per_step = inputs_per_step(weight.kind);
-    const uint8_t* step = weight.data + panel * weight.panel_bytes() + (size_t)(input / per_step) * STEP_BYTES;
-    if (weight.kind == FLOAT32) return ((const float*)step)[column];
-    if (weight.kind == FLOAT16) return f16_to_f32(((const Float16*)step)[input % 2 * PANEL + column]);
-    if (weight.kind == BFLOAT16) return bf16_to_f32(((const Bfloat16*)step)[column * 2 + input % 2]);
-    const int byte = step[column * 4 + input % 4], value = byte - 128;
-    if (weight.kind == INT8_CHANNEL) return value * weight.scales[output];
-    const size_t group = ((size_t)panel * weight.groups() + input / GROUP) * PANEL + column;
-    if (weight.kind == INT8_GROUP) return value * bf16_to_f32(weight.group_scales[group]);
-    const int code = input % 8 < 4 ? byte & 15 : byte >> 4;
-    const Float16 scale = {weight.group_scales[group]}, minimum = {weight.group_minima[group]};
-    return code * f16_to_f32(scale) - f16_to_f32(minimum);
+    const WeightKind kind = weight.kind;
+    const uint8_t* data = weight.data + panel * weight.panel_bytes();
+    if (has_groups(kind)) {
+        const int group = input / GROUP, bits = code_bits(kind), per_group = scales_per_group(kind);
+        const uint8_t* bytes = data + (size_t)group * bits * STEP_BYTES + column * 4 + input % 4;
+        const int code = unpack_code(bytes, input % GROUP / 4, bits);
+        const float scale = unpack_scale(
+            weight, weight.group_scales, weight.small_scales, panel, column, input * per_group / GROUP, per_group);
+        if (has_minima(kind))
+            return code * scale -
+                   unpack_scale(weight, weight.group_minima, weight.small_minima, panel, column, group, 1);
+        return ((has_table(kind) ? code_table(kind)[code] - 128 : code - code_offset(kind))) * scale;
+    }
+    const int per_step = inputs_per_step(kind);
+    const uint8_t* step = data + (size_t)(input / per_step) * STEP_BYTES;
+    if (kind == FLOAT32) return ((const float*)step)[column];
+    if (kind == FLOAT16) return f16_to_f32(((const Float16*)step)[input % 2 * PANEL + column]);
+    if (kind == BFLOAT16) return bf16_to_f32(((const Bfloat16*)step)[column * 2 + input % 2]);
+    return (step[column * 4 + input % 4] - 128) * weight.scales[output];
 }
 
 CHAIRLIFT_INLINE Floats load_f32(const uint16_t* in) { return bf16_to_f32(in); }
@@ -95,9 +123,10 @@ static void norm(const NormCall& call, int begin, int end) {
 }
 
 // Quantizes one group, or a whole row with one scale: int8 = round(x / scale), scale = max |x| / 127. A NaN or infinity
-// makes the scale NaN, so that it reaches the outputs of the row.
+// makes the scale NaN, so that it reaches the outputs of the row. half_total: for the first half of a group, or null.
 template <class In>
-CHAIRLIFT_INLINE void quantize_group(const In* in, int width, int8_t* out, float* scale, int32_t* total) {
+CHAIRLIFT_INLINE void quantize_group(
+    const In* in, int width, int8_t* out, float* scale, int32_t* total, int32_t* half_total) {
     Floats max_values = {}, zero_products = {};
     int i = 0;
     for (; i + LANES <= width; i += LANES) {
@@ -124,13 +153,18 @@ CHAIRLIFT_INLINE void quantize_group(const In* in, int width, int8_t* out, float
         out[i] = (int8_t)value, tail_sum += value;
     }
     *total = -128 * (tail_sum + reduce_sum(sums));
+    if (!half_total) return;
+    int32_t half = 0;
+    for (i = 0; i < GROUP / 2; i++) half += nonfinite == 0.0f ? out[i] : 0;
+    *half_total = -128 * half;
 }
 
 // Quantizes LANES groups at once, without one reduction over lanes per group.
 template <class In>
-CHAIRLIFT_INLINE void quantize_groups(const In* in, int8_t* out, float* scales, int32_t* totals) {
+CHAIRLIFT_INLINE void quantize_groups(
+    const In* in, int8_t* out, float* scales, int32_t* totals, int32_t* half_totals) {
     constexpr int VECTORS = GROUP / LANES;
-    Ints max_bits[LANES], sums[LANES];
+    Ints max_bits[LANES], sums[LANES], half_sums[LANES];
     for (int group = 0; group < LANES; group++) {
         max_bits[group] = Ints{};
 #pragma GCC unroll 8
@@ -155,30 +189,32 @@ CHAIRLIFT_INLINE void quantize_groups(const In* in, int8_t* out, float* scales, 
             const int at = group * GROUP + v * LANES;
             const Ints values = round_to_ints(load_f32(in + at) * inverse) & finite_masks[group];
             sums[group] += values;
+            if (v + 1 == VECTORS / 2) half_sums[group] = sums[group];
             store(out + at, __builtin_convertvector(values, Bytes));
         }
     }
-    const Ints total = reduce_lanes(sums, [](Ints a, Ints b) { return a + b; });
-    store(totals, -128 * total);
+    const auto add = [](Ints a, Ints b) { return a + b; };
+    store(totals, -128 * reduce_lanes(sums, add));
+    store(half_totals, -128 * reduce_lanes(half_sums, add));
 }
 
 template <class In>
 CHAIRLIFT_INLINE void quantize_rows(const QuantizeCall& call, const In* in, int begin, int end) {
-    const int group_width = call.kind == INT8_GROUP ? GROUP : call.width, num_groups = call.width / group_width;
+    const int num_groups = call.width / GROUP;
     for (int row = begin; row < end; row++) {
+        const In* from = in + row * call.in_stride;
+        int8_t* to = call.out + row * call.out_stride;
+        if (call.kind != INT8_GROUP) {
+            quantize_group(from, call.width, to, call.scales + row, call.sums + row, nullptr);
+            continue;
+        }
+        float* scales = call.scales + (size_t)row * num_groups;
+        int32_t* sums = call.sums + (size_t)row * sums_of_groups(num_groups);
         int i = 0;
-        for (; call.kind == INT8_GROUP && i + LANES <= num_groups; i += LANES) {
-            const size_t at = (size_t)row * num_groups + i;
-            quantize_groups(
-                in + row * call.in_stride + i * group_width, call.out + row * call.out_stride + i * group_width,
-                call.scales + at, call.sums + at);
-        }
-        for (; i < num_groups; i++) {
-            const size_t at = (size_t)row * num_groups + i;
-            quantize_group(
-                in + row * call.in_stride + i * group_width, group_width,
-                call.out + row * call.out_stride + i * group_width, call.scales + at, call.sums + at);
-        }
+        for (; i + LANES <= num_groups; i += LANES)
+            quantize_groups(from + i * GROUP, to + i * GROUP, scales + i, sums + i, sums + num_groups + i);
+        for (; i < num_groups; i++)
+            quantize_group(from + i * GROUP, GROUP, to + i * GROUP, scales + i, sums + i, sums + num_groups + i);
     }
 }
 

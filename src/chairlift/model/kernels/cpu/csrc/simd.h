@@ -264,6 +264,17 @@ CHAIRLIFT_INLINE Floats dot_pairs(Floats sum, Ints left, Ints right) {
 
 CHAIRLIFT_INLINE Floats to_floats(Ints values) { return __builtin_convertvector(values, Floats); }
 
+// Converts signed bytes to float32.
+CHAIRLIFT_INLINE Floats int8_to_f32(const int8_t* from) {
+#if defined(__AVX512F__)
+    return to_floats((Ints)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)from)));
+#elif defined(__AVX2__)
+    return to_floats((Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)from)));
+#else
+    return to_floats(__builtin_convertvector(load<Bytes>(from), Ints));
+#endif
+}
+
 // Rounds to nearest, ties to even, for |value| < 2**22.
 CHAIRLIFT_INLINE Ints round_to_ints(Floats values) {
     const Floats shift = broadcast(12582912.0f);  // 1.5 * 2**23: the sum has the integer in its lowest bits

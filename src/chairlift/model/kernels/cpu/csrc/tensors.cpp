@@ -52,8 +52,9 @@ void LinearInput::copy(const Weight& weight, const Rows& from, const int32_t* ro
 void LinearInput::set_quantized(const Weight& weight, const Rows& from) {
     if (!is_quantized(weight.kind)) return;
     const size_t width = weight.padded_inputs(), scales_per_row = has_groups(weight.kind) ? weight.groups() : 1;
+    const size_t sums_per_row = has_groups(weight.kind) ? sums_of_groups(weight.groups()) : 1;
     quantized_.resize(from.count * width), scales_.resize(from.count * scales_per_row);
-    sums_.resize(from.count * scales_per_row);
+    sums_.resize(from.count * sums_per_row);
     quantize_ = {from.data, from.is_f32, from.stride, (int32_t)width, row_kind(weight.kind), quantized_.data(), width,
                  scales_.data(), sums_.data()};
     rows = {(const uint8_t*)quantized_.data(), width, from.count, scales_.data(), sums_.data()};
