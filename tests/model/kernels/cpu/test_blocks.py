@@ -136,3 +136,9 @@ def test_blocks_with_infinite_scales_are_counted(kind: str) -> None:
         bytes_of[3, 0, 0] = 255
     _, damaged = Packer(get_thread_pool(2), library.BFLOAT16).pack_blocks([weight])
     assert damaged == (len(HALF_SCALES.get(kind, (0,))),)
+
+
+def test_numbers_are_not_packed_as_blocks() -> None:
+    need_native()
+    with pytest.raises(AssertionError, match="takes blocks"):
+        Packer(get_thread_pool(1), library.Q4_K).pack([torch.zeros(64, 256)])

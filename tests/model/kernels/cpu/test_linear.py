@@ -11,7 +11,7 @@ from torch.nn import functional
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import Packer, padded_inputs
 from chairlift.model.kernels.cpu.weight_kinds import DTYPES, KINDS
-from support_native import Operations, instruction_sets, linear, row_dtype
+from support_native import Operations, add_linear, instruction_sets, linear, row_dtype
 from support_shares import for_each
 
 SHAPES = [
@@ -275,9 +275,7 @@ def test_a_norm_that_goes_on_into_int8_has_the_bits_of_both_after_another(
         if not fused:
             on.native.add_quantize(on.handle, normed, target)
         outs.append(on.buffer(library.F32, 70))
-        on.native.add_linear(
-            on.handle, target, ctypes.byref(ctypes.pointer(weight.struct)), 1, None, library.STORE, 0, None, outs[-1]
-        )  # fmt: skip
+        add_linear(on, target, weight, outs[-1])
     assert on.native.reserve(on.handle, tokens) == 0
     on.rows(source, tokens, torch.float32)[:, :width] = random_bf16(tokens, width, seed=7).float()
     on.run(tokens)

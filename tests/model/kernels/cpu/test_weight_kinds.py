@@ -2,12 +2,9 @@
 
 import pytest
 
-from chairlift.model.config.gguf_types import GGML_TYPES
 from chairlift.model.kernels.block_rows import BlockRows
 from chairlift.model.kernels.cpu.weight_kinds import BLOCK_KINDS, CODE_LAYOUTS, KINDS, num_steps
-from support_native import blocks, packed
-
-TYPES = {kind.name: kind for kind in GGML_TYPES.values()}
+from support_native import TYPES, blocks, packed
 
 
 def test_every_kind_has_a_number_of_its_own() -> None:

@@ -18,9 +18,10 @@ from chairlift.model.kernels.cpu.weight_kinds import (
     CODE_LAYOUTS,
     DTYPES,
     INPUTS_PER_STEP,
+    KINDS,
     SUPER_GROUPS,
     num_steps,
-)  # fmt: skip
+)
 
 LAYOUT = 2
 """Version of the layout of packed weights. Files with another version are not read."""
@@ -94,6 +95,7 @@ class Packer:
         Raises MemoryError or OSError if there is too little memory.
         """
         kind = self.kind if kind is None else kind
+        assert kind in KINDS.values(), f"numbers cannot be packed as kind {kind}, which takes blocks"
         packed = self.allocate([tuple(part.shape) for part in parts], [kind] * len(parts), gated=gated)
         weight = packed.struct
         # The library adds to these in each call: they are sums over all parts.

@@ -275,21 +275,19 @@ CHAIRLIFT_INLINE Ints high_bits(const uint8_t* group, int vector, int quad) {
     return (shift < 0 ? words << -shift : words >> shift) & broadcast(MORE == 1 ? 0x10101010 : 0x30303030);
 }
 
-// A vector of a quad of a group of codes, for products of GroupNumbers.
+// A vector of a quad of a group of codes of less than 8 bits, for products of GroupNumbers.
 template <WeightKind KIND>
 using GroupNumbers = std::conditional_t<code_bits(KIND) == 8 || has_table(KIND), Int8, Code>;
 
 template <WeightKind KIND>
 CHAIRLIFT_INLINE typename Dot<GroupNumbers<KIND>>::Column group_column(const uint8_t* group, int vector, int quad) {
-    constexpr int BITS = code_bits(KIND);
-    if constexpr (BITS == 8)
-        return Dot<Int8>::column(load<Ints>(group + quad * STEP_BYTES + vector * sizeof(Ints)), 0);
-    else if constexpr (has_table(KIND))
-        return Dot<Int8>::column(look_up(code_table(KIND), low_bits(group, vector, quad)), 0);
-    else if constexpr (BITS == 4)
-        return low_bits(group, vector, quad);
+    const Ints low = low_bits(group, vector, quad);
+    if constexpr (has_table(KIND))
+        return Dot<Int8>::column(look_up(code_table(KIND), low), 0);
+    else if constexpr (code_bits(KIND) == 4)
+        return low;
     else
-        return low_bits(group, vector, quad) | high_bits<BITS>(group, vector, quad);
+        return low | high_bits<code_bits(KIND)>(group, vector, quad);
 }
 
 // What the sums of products begin with; `row_sum` is -128 * the sum of the row's values. It cancels the code of zero.

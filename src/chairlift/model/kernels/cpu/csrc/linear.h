@@ -118,7 +118,7 @@ struct StepRange {
     float* carried_sums;
 };
 
-// Adds the products of COUNT quads of a group of codes, from quad FIRST on, to integer sums.
+// Adds the products of COUNT quads of a group of codes of less than 8 bits, from quad FIRST on, to integer sums.
 template <WeightKind KIND, typename Prefetch, int FIRST, int COUNT, int ROWS, int VECTORS>
 CHAIRLIFT_INLINE void accumulate_quads(
     Ints (&sums)[ROWS][VECTORS], const uint8_t* rows, size_t stride, const uint8_t* group, const uint8_t* ahead) {
@@ -170,10 +170,11 @@ struct GroupScales {
     CHAIRLIFT_INLINE GroupScales(const Weight& weight, int panel, int column) {
         const size_t groups = (size_t)panel * weight.groups();
         const size_t first = (has_super_scales(KIND) ? groups / SUPER_GROUPS : groups) * PANEL + column;
-        scales = weight.group_scales + first, minima = weight.group_minima + first;
+        scales = weight.group_scales + first;
+        if constexpr (has_minima(KIND)) minima = weight.group_minima + first;
         if constexpr (has_super_scales(KIND)) {
-            const size_t first_small = groups * scales_per_group(KIND) * PANEL + column;
-            small_scales = weight.small_scales + first_small, small_minima = weight.small_minima + first_small;
+            small_scales = weight.small_scales + groups * scales_per_group(KIND) * PANEL + column;
+            if constexpr (has_minima(KIND)) small_minima = weight.small_minima + groups * PANEL + column;
         }
     }
 
@@ -484,7 +485,8 @@ static void multiply_panel(
             range.carried_sums = carried_sums, row = begin_row;
             for (int tile = begin, rows; tile < end; tile++, row += rows) {
                 rows = count / num_tiles + (tile < count % num_tiles);
-                const int num_slices = VECTORS / slice_vectors(rows, VECTORS), num_passes = num_tiles * num_slices * num_halves;
+                const int num_slices = VECTORS / slice_vectors(rows, VECTORS);
+                const int num_passes = num_tiles * num_slices * num_halves;
                 const auto run = [&]<typename Prefetch>(Prefetch) {
                     // Without a panel ahead, lines of this one are prefetched, which are in the cache.
                     const uint8_t* lines = ahead_bytes ? ahead : call.weight->data + panel * call.weight->panel_bytes();
@@ -509,7 +511,8 @@ static void multiply_panel(
                     prefetched = num_passes < 16 ? run(Prefetches<1, 2>{}) : run(Prefetches<1, 4>{});
                 else
                     prefetched = run(Prefetches<1, 1>{});
-                ahead += prefetched, ahead_bytes -= prefetched < ahead_bytes ? prefetched : ahead_bytes;
+                if (ahead_bytes)
+                    ahead += prefetched, ahead_bytes -= prefetched < ahead_bytes ? prefetched : ahead_bytes;
                 if (in_ranges) range.carried_sums += rows * PANEL;
             }
         }
