@@ -1,4 +1,4 @@
-"""write_gguf: a tiny model as a GGUF file of any types, and the model of transformers with the numbers of that file.
+"""write_gguf, MIXES: a tiny model as a GGUF file of any types, and that of transformers with the numbers of the file.
 
 The numbers are those of the package gguf's dequantizer. Types that it cannot quantize to have random blocks.
 """
@@ -33,6 +33,19 @@ BLOCK_SCALES = {"Q4_K": (6e-4, 4.5e-3), "Q5_K": (3e-4, 4.5e-3), "Q6_K": (1e-4,),
 """Types without a quantizer -> float16 scales of their random blocks, for numbers of about 0.15."""
 
 SCALE_PLACES = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_XS": (0,)}
+
+
+def q4_k_m(name: str) -> str:
+    """Return the types of a Q4_K_M file: values and down projections differ by layer, and the table is Q6_K."""
+    if name == "token_embd.weight" or (name.startswith("blk.0") and ("attn_v" in name or "ffn_down" in name)):
+        return "Q6_K"
+    return {"attn_k": "Q5_K", "ffn_up": "Q5_0", "attn_output": "IQ4_XS"}.get(name.split(".")[-2], "Q4_K")
+
+
+MIXES: dict[str, Callable[[str], str]] = {
+    **{name: lambda _, name=name: name for name in ("Q8_0", "Q4_0", "Q4_1", "Q5_1", "F16", "BF16", "F32")},  # type: ignore[misc]
+    "Q4_K_M": q4_k_m, "Q6_K tied": lambda name: "Q6_K" if name == "token_embd.weight" else "Q8_0",
+}  # fmt: skip
 
 
 def write_gguf(

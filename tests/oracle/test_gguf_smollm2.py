@@ -66,11 +66,16 @@ def test_a_chat_has_the_prompt_of_the_template_and_stops_at_the_end_of_its_turn(
         assert (found.outputs[0].text, found.outputs[0].finish_reason) == (chat["text"], "stop")
 
 
-@pytest.mark.parametrize(("dtype", "divergence"), [("float32", 1e-6), ("bfloat16", 3e-3)])
-def test_native_kernels_are_near_float32(dtype: str, divergence: float, expected: Tensor) -> None:
+@pytest.mark.parametrize(
+    ("quantization", "dtype", "divergence"),
+    [("none", "float32", 1e-6), ("none", "bfloat16", 1e-3), ("auto", "float32", 3e-3), ("auto", "bfloat16", 3e-3)],
+)
+def test_native_kernels_are_near_float32(quantization: str, dtype: str, divergence: float, expected: Tensor) -> None:
     need_native()
-    loaded = load(RunnerConfig(model=str(gguf_folder(smollm2_file())), dtype=dtype, kernels="native", device="cpu"))
+    folder = str(gguf_folder(smollm2_file()))
+    loaded = load(RunnerConfig(model=folder, dtype=dtype, kernels="native", device="cpu", quantization=quantization))
     assert loaded.attention is not None
+    assert (loaded.kept is not None) == (quantization == "auto")
     cache = torch.float32 if dtype == "float32" else torch.bfloat16
     rows = teacher_forced_logits(loaded.model, [IDS], cache, max_chunk=256, backend=loaded.attention())[0][:-1]
     found = rows.float().log_softmax(-1)

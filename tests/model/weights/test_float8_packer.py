@@ -31,7 +31,7 @@ def test_weights_of_layers_whose_sizes_fit_become_8_bit_floats(parts: list[Part]
     assert takes_float8(parts) is takes
     packer = Float8Packer(lambda weight: weight)
     if len(parts[0][1]) == 2:
-        assert isinstance(packer(parts, stored, gated=False), Float8Weight) is takes
+        assert isinstance(packer(parts, ParameterLoader(stored), gated=False), Float8Weight) is takes
 
 
 @pytest.mark.parametrize("elements", [2**24, 48, 5 * 48])
@@ -54,13 +54,13 @@ def test_what_is_not_quantized_is_packed_as_without_it() -> None:
 def test_the_report_counts_weights_bytes_and_what_does_not_fit() -> None:
     packer = Float8Packer(lambda weight: weight)
     big = [("model.layers.0.mlp.down_proj.weight", (1024, 2048))]
-    packer(big, stored, gated=False)
-    packer(QKV, stored, gated=False)
-    packer([("lm_head.weight", (64, 128))], stored, gated=False)
+    packer(big, ParameterLoader(stored), gated=False)
+    packer(QKV, ParameterLoader(stored), gated=False)
+    packer([("lm_head.weight", (64, 128))], ParameterLoader(stored), gated=False)
     assert packer.report() == "fp8 (e4m3), 4 weights of layers in 2.0 MiB"
-    packer([("model.layers.0.self_attn.o_proj.weight", (64, 50))], stored, gated=False)
+    packer([("model.layers.0.self_attn.o_proj.weight", (64, 50))], ParameterLoader(stored), gated=False)
     assert packer.report().endswith(
         "in 2.0 MiB; not quantized, as a size is no multiple of 16: 1 weights, model.layers.0.self_attn.o_proj"
     )
-    packer([("model.layers.1.self_attn.o_proj.weight", (64, 50))], stored, gated=False)
+    packer([("model.layers.1.self_attn.o_proj.weight", (64, 50))], ParameterLoader(stored), gated=False)
     assert packer.report().endswith("multiple of 16: 2 weights, model.layers.0.self_attn.o_proj, ..")

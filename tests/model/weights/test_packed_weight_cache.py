@@ -14,7 +14,7 @@ from chairlift.model.kernels.cpu.packing import LAYOUT, PackedWeight, Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 from chairlift.model.weights import packed_weight_cache
 from chairlift.model.weights.packed_weight_cache import PackedWeightCache
-from chairlift.model.weights.parameter_loader import Part
+from chairlift.model.weights.parameter_loader import ParameterLoader, Part
 from support_native import need_native
 
 REQUESTS: list[tuple[tuple[Part, ...], bool]] = [
@@ -45,7 +45,7 @@ def load_weights(
 ) -> tuple[PackedWeightCache, list[PackedWeight]]:
     need_native()
     store = PackedWeightCache(Packer(get_thread_pool(2), kind), path)
-    weights = [store(parts, source, gated=gated) for parts, gated in requests or REQUESTS]
+    weights = [store(parts, ParameterLoader(source), gated=gated) for parts, gated in requests or REQUESTS]
     store.finish()
     return store, weights
 
@@ -105,7 +105,7 @@ def test_a_file_that_does_not_fit_is_passed_over_and_written_again(
     with caplog.at_level(logging.WARNING, logger="chairlift"):
         _, read = load_weights(path, source)
     assert len(source.read) == 5 and same(packed, read)
-    assert "packed weights" in caplog.text
+    assert how == "kind" or "packed weights" in caplog.text  # a weight of another kind is packed without a word
     if how != "folder":
         assert path.read_bytes() == whole
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from chairlift.model.kernels.cpu import kernel_structs
 from chairlift.model.kernels.cpu.packing import PackedWeight
-from chairlift.model.weights.parameter_loader import ParameterLoader, Part, Read, as_tensor
+from chairlift.model.weights.parameter_loader import ParameterLoader, Part, as_tensor
 
 FILE = {"a": torch.arange(6.0).view(2, 3), "b": torch.full((1, 3), 7.0), "n": torch.ones(3)}
 
@@ -32,9 +32,9 @@ def test_rows_stand_in_the_order_in_which_they_are_asked_for() -> None:
 def test_a_matrix_is_packed_once_and_whole() -> None:
     packed: list[tuple[list[tuple[int, ...]], bool]] = []
 
-    def pack(parts: Sequence[Part], read: Read, *, gated: bool) -> Tensor:
+    def pack(parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> Tensor:
         packed.append(([shape for _, shape in parts], gated))
-        return torch.cat([read(*part) for part in parts]) * 2
+        return torch.cat([loader.read(*part) for part in parts]) * 2
 
     take = ParameterLoader(read, pack=pack)
     assert torch.equal(
@@ -48,12 +48,14 @@ def test_a_matrix_is_packed_once_and_whole() -> None:
 
 
 def test_a_table_is_packed_where_it_is_the_head_and_that_is_wanted() -> None:
-    take = ParameterLoader(read, pack=lambda parts, read, *, gated: read(*parts[0]) * 2, packs_tables=True)
+    take = ParameterLoader(
+        read, pack=lambda parts, loader, *, gated: loader.read(*parts[0]) * 2, packs_table=lambda name, tied: tied
+    )
     assert torch.equal(as_tensor(take.embedding("a", (2, 3), tied=True)), FILE["a"] * 2)
     assert torch.equal(as_tensor(take.embedding("a", (2, 3), tied=False)), FILE["a"])
 
 
 def test_what_is_packed_for_the_kernels_is_not_for_torch() -> None:
-    weight = PackedWeight(kernel_structs.Weight(), ())
+    weight = PackedWeight((kernel_structs.Weight(),), ())
     with pytest.raises(AssertionError, match="native kernels"):
         as_tensor(weight)

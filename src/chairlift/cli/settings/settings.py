@@ -66,9 +66,9 @@ ENGINE_SECTIONS: Sections = {
         Setting(name="max_model_len", parse=num_tokens_or_auto, metavar="N", default_text="the model's own limit",
                 help="maximum number of tokens of a request, prompt and output together, as 16384, 16k (16000) or "
                      "16K (16384); auto is as many as the KV cache holds, at most the model's own limit"),
-        Setting(name="quantization", needs_model=True, default="none",
-                help="weight quantization: none, int8 or int4 (groups of 32) or int8-channel on a CPU, fp8 (e4m3) on a "
-                     "GPU"),
+        Setting(name="quantization", needs_model=True, default="auto",
+                help="weight quantization: auto (that of the file), none (dequantized), int8 or int4 (groups of 32) or "
+                     "int8-channel on a CPU, fp8 (e4m3) on a GPU"),
         Setting(name="model_impl", needs_model=True, default="auto", metavar="NAME",
                 help="who computes the layers: native (Chairlift), transformers (any decoder), auto"),
         Setting(name="attention_backend", needs_model=True, default="auto", metavar="BACKEND",

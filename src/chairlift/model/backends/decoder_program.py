@@ -6,9 +6,9 @@
             [x] ┴→ norm → [n] → gated linear → [m] → linear ─(+)→ [x] → next layer, or norm → [h]
 
 x and p are float32. q, the cache and h are of the decoder's dtype, bfloat16 or float32. n, a and m are the inputs of
-linear operations: the same, or with int8 weights float32, which is quantised before each product. A norm that quantises
-does so row by row and keeps only its current row of n. For a layer with a norm after attention or MLP, the linear
-operation writes [y], and the norm adds its result to [x].
+linear operations: the same, or for a quantised weight float32, which is quantised before each product; a model may have
+both. A norm that quantises does so row by row and keeps only its current row of n. For a layer with a norm after
+attention or MLP, the linear operation writes [y], and the norm adds its result to [x].
 """
 
 import ctypes
@@ -44,14 +44,11 @@ _MIN_RESERVED_TOKENS = 256
 
 @dataclass(frozen=True, slots=True)
 class _Buffers:
-    """Numbers of the buffers; see the module's diagram."""
+    """Numbers of the buffers that do not depend on weights; see the module's diagram."""
 
     x: int
-    n: int
     p: int
     q: int
-    a: int
-    m: int
     h: int
     y: int | None
 
@@ -81,6 +78,7 @@ class DecoderProgram:
         self.lm_head = LMHead(packed(parts.head), parts.config.vocab_size, parts.config.final_softcap, dtype)
         self._decoder = library.DecoderHandle(pool.handle, instruction_set)
         self._handle = self._decoder.address
+        self._inputs: dict[tuple[str, int], int] = {}
         self._quantized_buffers: dict[tuple[int, int], int] = {}
         self._buffers = self._add_buffers()
         self._add_operations()
@@ -178,26 +176,32 @@ class DecoderProgram:
         self._reserved_tokens = tokens
         self._output = buffer_view(self._handle, self._buffers.h, tokens, self._dtype)[:, : self._hidden]
 
+    def _add_buffer(self, kind: int, width: int) -> int:
+        index: int = self._native.add_buffer(self._handle, kind, width, library.BFLOAT16)
+        return index
+
     def _add_buffers(self) -> _Buffers:
-        parts, native = self._parts, self._native
-        config = parts.config
-
-        def add(kind: int, width: int) -> int:
-            index: int = native.add_buffer(self._handle, kind, width, library.BFLOAT16)
-            return index
-
+        config, own, add = self._parts.config, BUFFER_KINDS[self._dtype], self._add_buffer
         query_width = config.num_heads * config.head_dim
         qkv_width = query_width + 2 * config.num_kv_heads * config.head_dim
-        own, is_quantized = BUFFER_KINDS[self._dtype], packed(parts.head).struct.kind not in DTYPES
-        kind = library.F32 if is_quantized else own
-        n = add(kind, self._hidden)
-        has_post_norm = any(layer.after_attention or layer.after_mlp for layer in parts.layers)
+        has_post_norm = any(layer.after_attention or layer.after_mlp for layer in self._parts.layers)
         return _Buffers(
-            x=add(library.F32, self._hidden), n=n, p=add(library.F32, qkv_width), q=add(own, query_width),
-            a=add(kind, query_width), m=add(kind, config.intermediate_size),
-            h=add(own, self._hidden) if is_quantized else n,
-            y=add(library.F32, self._hidden) if has_post_norm else None,
+            x=add(library.F32, self._hidden), p=add(library.F32, qkv_width), q=add(own, query_width),
+            h=self._input("n", own), y=add(library.F32, self._hidden) if has_post_norm else None,
         )  # fmt: skip
+
+    def _input(self, name: str, kind: int) -> int:
+        """Return the buffer n, a or m of a kind of numbers."""
+        config = self._parts.config
+        widths = {"n": self._hidden, "a": config.num_heads * config.head_dim, "m": config.intermediate_size}
+        if (name, kind) not in self._inputs:
+            self._inputs[name, kind] = self._add_buffer(kind, widths[name])
+        return self._inputs[name, kind]
+
+    def _input_of(self, name: str, linear: Linear) -> int:
+        """Return the buffer n, a or m that a projection needs."""
+        is_quantized = packed(linear.weight).segments[0].kind not in DTYPES
+        return self._input(name, library.F32 if is_quantized else BUFFER_KINDS[self._dtype])
 
     def _add_operations(self) -> None:
         parts, native, on = self._parts, self._native, self._buffers
@@ -220,11 +224,12 @@ class DecoderProgram:
         on, attention, mlp = self._buffers, layer.attention, layer.mlp
         normed = self._add_pre_norm(layer.before_attention, attention.projection)
         self._add_linear(attention.projection, normed, library.STORE, on.p)
-        self._add_attention(attention)
-        self._add_residual(attention.output, on.a, layer.after_attention)
+        attended, gated = self._input_of("a", attention.output), self._input_of("m", mlp.down)
+        self._add_attention(attention, attended)
+        self._add_residual(attention.output, attended, layer.after_attention)
         normed = self._add_pre_norm(layer.before_mlp, mlp.gate_up)
-        self._add_linear(mlp.gate_up, normed, library.GATED, on.m, library.ACTIVATIONS[mlp.activation])
-        self._add_residual(mlp.down, on.m, layer.after_mlp)
+        self._add_linear(mlp.gate_up, normed, library.GATED, gated, library.ACTIVATIONS[mlp.activation])
+        self._add_residual(mlp.down, gated, layer.after_mlp)
 
     def _add_residual(self, linear: Linear, source: int, norm: RMSNorm | None) -> None:
         """Add a projection whose result is added to the residual, through a norm if there is one."""
@@ -242,10 +247,10 @@ class DecoderProgram:
 
     def _add_pre_norm(self, norm: RMSNorm, linear: Linear) -> int:
         """Add the norm before a projection; return the buffer that the projection reads."""
-        on = self._buffers
-        quantized = self._quantized_buffer(on.n, linear)
-        self._add_norm(norm, on.x, on.n, quantized=quantized)
-        return on.n if quantized is None else quantized
+        normed = self._input_of("n", linear)
+        quantized = self._quantized_buffer(normed, linear)
+        self._add_norm(norm, self._buffers.x, normed, quantized=quantized)
+        return normed if quantized is None else quantized
 
     def _add_norm(
         self, norm: RMSNorm, source: int, target: int, *, adds: bool = False, quantized: int | None = None
@@ -279,7 +284,7 @@ class DecoderProgram:
             ctypes.byref(self._next_weights[id(weight)].segments[0]), target,
         )  # fmt: skip
 
-    def _add_attention(self, attention: Attention) -> None:
+    def _add_attention(self, attention: Attention, target: int) -> None:
         on, spec, config = self._buffers, attention.spec, self._parts.config
         assert spec.scale > 0, "the kernels take the maximum before they scale"
         shape = (attention.num_heads, attention.num_kv_heads, config.head_dim, self.block_size)
@@ -292,7 +297,7 @@ class DecoderProgram:
             self._keep(rope.sin),
         )  # fmt: skip
         self._native.add_attention(
-            self._handle, on.q, on.a, spec.group, attention.kv_index, *shape, spec.scale, spec.softcap or 0.0,
+            self._handle, on.q, target, spec.group, attention.kv_index, *shape, spec.scale, spec.softcap or 0.0,
             spec.window or 0, None if spec.sinks is None else self._keep(spec.sinks),
         )  # fmt: skip
 

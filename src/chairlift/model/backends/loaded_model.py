@@ -27,6 +27,8 @@ class LoadedModel:
         sampling_ops: operations that sample tokens from the logits.
         torch_threads: threads of torch in the engine thread, None for torch's default.
         weights_dtype: dtype of the weights, if it is another than that of activations and KV cache in `config`.
+        kept: the type of most codes that the weights have as in their file, and the bytes of all; None if they were
+            dequantized or had none.
         communicator: collectives of a rank that has a part of the model; None for a whole model.
     """
 
@@ -42,6 +44,7 @@ class LoadedModel:
     torch_threads: int | None = None
     communicator: Communicator | None = None
     weights_dtype: str | None = None
+    kept: tuple[str, int] | None = None
 
     @property
     def weights_config(self) -> ModelConfig:

@@ -18,18 +18,19 @@ from chairlift.model.backends.native_lm_head import NativeHead
 from chairlift.model.backends.native_sampling import NativeSamplingOps
 from chairlift.model.backends.trial_product import trial_product
 from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.runner_config import FILE_QUANTIZATION, UNQUANTIZED
 from chairlift.model.device.dtypes import NATIVE_COMPUTE_DTYPES, torch_dtype
 from chairlift.model.kernels.cpu.instruction_sets import selected_instruction_set
 from chairlift.model.kernels.cpu.kernel_cpus import ANYWHERE
 from chairlift.model.kernels.cpu.library import ACTIVATIONS, INT4_GROUP, INT8_GROUP, KEY_TILE
-from chairlift.model.kernels.cpu.packing import PackedWeight, Packer
+from chairlift.model.kernels.cpu.packing import PackedWeight, Packer, fits_segments
 from chairlift.model.kernels.cpu.threads import get_thread_pool
-from chairlift.model.kernels.cpu.weight_kinds import KINDS
+from chairlift.model.kernels.cpu.weight_kinds import BLOCK_KINDS, KINDS
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
 from chairlift.model.sampling.sampling_ops import SamplingOps
 from chairlift.model.weights.float8_packer import LAYERS
-from chairlift.model.weights.packed_weight_cache import PackedWeightCache
+from chairlift.model.weights.packed_weight_cache import Kinds, PackedWeightCache
 from chairlift.model.weights.parameter_loader import ParameterLoader, Part
 
 log = logging.getLogger(__name__)
@@ -81,25 +82,41 @@ class NativeBackend:
         self.quantization = quantization
         self._pool = get_thread_pool(threads)
         self.dtype = torch_dtype(NATIVE_COMPUTE_DTYPES[dtype])
-        self._weights = dtype if quantization == "none" else quantization
+        self._weights = dtype if quantization in UNQUANTIZED else quantization
         self._packer = Packer(self._pool, KINDS[self._weights], self.dtype)
-        self._store = PackedWeightCache(self._packer, packed_file, self._kind_of)
+        self._store = PackedWeightCache(self._packer, packed_file, self._choose_kinds)
         self._linear_errors: dict[str, float] = {}
         self.instruction_set = selected_instruction_set()
         self.threads = len(self._pool.cpus)
         self.cpus = tuple(sorted(usable_cpus())) if ANYWHERE in self._pool.cpus else self._pool.cpus
 
     def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
-        """See ModelBackend: weights are packed, and so is an embedding table that is also the lm_head."""
-        return replace(loader, pack=self._store, packs_tables=True)
+        """See ModelBackend: weights are packed, and so is an embedding table that is the lm_head, too, or has codes."""
 
-    def _kind_of(self, parts: Sequence[Part]) -> int:
-        """Return the kind of a weight: with int4 the lm_head and an embedding table have 8 bits, as in files of others.
+        def packs_table(name: str, tied: bool) -> bool:
+            return tied or self._types([name], loader) is not None
 
-        Every logit has their rounding error, and every token looks up one row.
+        return replace(loader, pack=self._store, packs_table=packs_table)
+
+    def _choose_kinds(self, parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> Kinds:
+        """Return the kinds of the checkpoint's codes if they are kept, else that of the option or the dtype.
+
+        With int4 the lm_head and an embedding table have 8 bits, as in files of others: every logit has their rounding
+        error, and every token looks up one row.
         """
+        types = self._types([name for name, _ in parts], loader)
+        if types is not None and fits_segments([shape[0] for _, shape in parts], types, gated=gated):
+            return Kinds(tuple(BLOCK_KINDS[name] for name in types), tuple(types))
         is_layer = all(name.startswith(LAYERS) for name, _ in parts)
-        return INT8_GROUP if self._packer.kind == INT4_GROUP and not is_layer else self._packer.kind
+        kind = INT8_GROUP if self._packer.kind == INT4_GROUP and not is_layer else self._packer.kind
+        return Kinds((kind,) * len(parts))
+
+    def _types(self, names: Sequence[str], loader: ParameterLoader) -> list[str] | None:
+        """Return the types of the codes of some parameters; None if they are not kept, or if one has no codes."""
+        stored = [loader.stored(name) for name in names] if self.quantization == FILE_QUANTIZATION else [None]
+        types = [each.codes_type for each in stored if each is not None]
+        found = [name for name in types if name is not None]
+        return found if len(found) == len(names) else None
 
     def rope_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """See ModelBackend: cosines and sines are float32."""
@@ -108,6 +125,16 @@ class NativeBackend:
     def compute_dtype(self, dtype: str) -> str:
         """See ModelBackend: activations are float32 where weights are float16."""
         return NATIVE_COMPUTE_DTYPES[dtype]
+
+    @property
+    def kept_type(self) -> str | None:
+        """The type of most codes that were kept from the checkpoint; None if none were."""
+        return next((name for name, _ in self._store.sizes.most_common(1)), None)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory of the packed weights."""
+        return self._store.num_bytes
 
     def decoder(self, parts: DecoderSpec) -> CausalLM:
         """See ModelBackend."""
@@ -141,8 +168,11 @@ class NativeBackend:
 
     def report(self) -> tuple[tuple[str, str], ...]:
         """See ModelBackend."""
-        weights = ", weights: float16" if self._weights == "float16" else ""
-        speed = trial_product(self._weights, self.instruction_set, TRIAL_REPEATS)
+        kept = [name for name, _ in self._store.sizes.most_common()]
+        weights = (
+            f", weights: {', '.join(kept)}" if kept else ", weights: float16" if self._weights == "float16" else ""
+        )
+        speed = trial_product(kept[0] if kept else self._weights, self.instruction_set, TRIAL_REPEATS)
         lines = [("kernels", f"native ({self.instruction_set}), threads: {self.threads}{weights}; {speed}")]
         if errors := self._store.errors | self._linear_errors:
             worst = max(errors, key=lambda name: errors[name])

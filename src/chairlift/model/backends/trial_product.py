@@ -1,17 +1,17 @@
 """trial_product: how fast the native kernels multiply here, as a share of what the processor can do."""
 
+import ctypes
 import time
 from dataclasses import dataclass
 
 import torch
 
-from chairlift.model.backends.native_linear_and_norm import NativeLinear
 from chairlift.model.device.dtypes import NATIVE_COMPUTE_DTYPES, torch_dtype
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.kernel_cpus import ANYWHERE
 from chairlift.model.kernels.cpu.packing import Packer
 from chairlift.model.kernels.cpu.threads import ThreadPool
-from chairlift.model.kernels.cpu.weight_kinds import KINDS
+from chairlift.model.kernels.cpu.weight_kinds import BLOCK_KINDS, KINDS
 
 ROWS, INPUTS, OUTPUTS = 64, 1024, 1024
 
@@ -21,7 +21,7 @@ class TrialProduct:
     """A product of 64 rows by a weight of 1,024 x 1,024 in one thread, by its processor time.
 
     Attributes:
-        kind: that of the weight, one of packing.KINDS.
+        kind: that of the weight, one of KINDS or BLOCK_KINDS.
         rate: multiply-adds per second.
         peak: the same without memory accesses, by the instructions of the product.
     """
@@ -41,19 +41,24 @@ def trial_product(kind: str, instruction_set: str, repeats: int) -> TrialProduct
 
     Raises ConfigError without the library, and MemoryError.
     """
-    native, number = library.load(), KINDS[kind]
+    native, number = library.load(), (BLOCK_KINDS | KINDS)[kind]
     dtype = torch_dtype(NATIVE_COMPUTE_DTYPES.get(kind, "bfloat16"))
     pool = ThreadPool((ANYWHERE,))
     try:
-        weight = torch.zeros(OUTPUTS, INPUTS)
-        linear, rows = NativeLinear(weight, None, Packer(pool, number, dtype), instruction_set), weight[:ROWS].to(dtype)
-        seconds = min(_seconds(linear, rows) for _ in range(repeats))
+        weight = Packer(pool, number, dtype).allocate([(OUTPUTS, INPUTS)], [number], gated=False)
+        rows, out = torch.zeros(ROWS, INPUTS, dtype=dtype), torch.empty(ROWS, OUTPUTS, dtype=dtype)
+
+        def multiply() -> float:
+            began = time.thread_time()
+            code = native.multiply(
+                pool.handle, instruction_set.encode(), ctypes.byref(weight.struct), None, False, 0, rows.data_ptr(),
+                dtype == torch.float32, INPUTS, ROWS, out.data_ptr(), OUTPUTS,
+            )  # fmt: skip
+            if code < 0:
+                raise MemoryError("no memory for a trial product")
+            return max(time.thread_time() - began, 1e-9)
+
+        seconds = min(multiply() for _ in range(repeats))
         return TrialProduct(kind, ROWS * INPUTS * OUTPUTS / seconds, native.peak_rate(instruction_set.encode(), number))
     finally:
         pool.close()
-
-
-def _seconds(linear: NativeLinear, rows: torch.Tensor) -> float:
-    began = time.thread_time()
-    linear(rows)
-    return max(time.thread_time() - began, 1e-9)

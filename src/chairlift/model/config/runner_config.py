@@ -24,7 +24,13 @@ NATIVE_BLOCK_MULTIPLE = 16
 FLOAT8_QUANTIZATION = "fp8"
 """The value for torch's products of 8-bit floats (model/kernels/float8_linear.py)."""
 
-QUANTIZATIONS = ("none", *NATIVE_QUANTIZATIONS, FLOAT8_QUANTIZATION)
+FILE_QUANTIZATION = "auto"
+"""The value for weights as their file has them: codes where kernels can multiply by them, else dequantized."""
+
+UNQUANTIZED = (FILE_QUANTIZATION, "none")
+"""Values that quantize no weights of 16 or 32 bits."""
+
+QUANTIZATIONS = (*UNQUANTIZED, *NATIVE_QUANTIZATIONS, FLOAT8_QUANTIZATION)
 DEVICE_TYPES = (
     "cpu", "cuda", "mps", "xpu", "hpu", "npu", "ipu", "mtia", "maia", "xla", "hip", "ve", "fpga", "vulkan", "opengl",
     "opencl", "mkldnn", "ideep", "lazy", "meta", "privateuseone",
@@ -53,8 +59,9 @@ class RunnerConfig:
         kv_cache_dtype: "auto" is the model's; "fp8" are 8-bit floats (e4m3), of which twice as many fit as of bfloat16.
         attention_backend: a name of model/config/attention_backend_names.py; "auto" is the fastest on this machine.
         kernels: "native" are Chairlift's own for CPUs, "torch" are torch's, "auto" native ones where they can run.
-        quantization: of the weights: "none"; by the native kernels "int8" and "int4" (groups of 32), "int8-channel"; by
-            torch "fp8", 8-bit floats (e4m3) in the layers of Chairlift's own architectures.
+        quantization: of the weights: "auto" is that of the file, "none" dequantizes it; by the native kernels "int8"
+            and "int4" (groups of 32), "int8-channel"; by torch "fp8", 8-bit floats (e4m3) in the layers of Chairlift's
+            own architectures.
         cpu_threads: threads of the native kernels; None is one per core, less one for the other processes where the
             machine has more than two cores.
         packed_weights_dir: folder that keeps packed weights for the next start; None keeps none.
@@ -80,7 +87,7 @@ class RunnerConfig:
     kv_cache_dtype: str = "auto"
     attention_backend: str = "auto"
     kernels: str = "auto"
-    quantization: str = "none"
+    quantization: str = FILE_QUANTIZATION
     cpu_threads: int | None = None
     packed_weights_dir: str | None = None
     tensor_parallel_size: int = 1

@@ -7,7 +7,7 @@ from chairlift.core.model_facts import ModelFacts
 from chairlift.model.architectures.model_building import parameter_shapes
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.model_config import ModelConfig
-from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION
+from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION, UNQUANTIZED
 from chairlift.model.device.dtypes import dtype_bytes
 from chairlift.model.weights.float8_packer import LAYERS, takes_float8
 
@@ -34,12 +34,18 @@ def weight_bytes(shapes: Mapping[str, tuple[int, ...]], dtype: str, quantization
     return num_float8 + scales + (num_parameters - num_float8) * dtype_bytes(dtype)
 
 
-def model_facts(config: ModelConfig, quantization: str) -> ModelFacts:
-    """Return the facts about a model, whose config has the dtype as loaded; sizes only of our own modules."""
+def model_facts(config: ModelConfig, quantization: str, kept: tuple[str, int] | None = None) -> ModelFacts:
+    """Return the facts about a model, whose config has the dtype as loaded; sizes only of our own modules.
+
+    `kept` as in LoadedModel.
+    """
     dtype = str(config.dtype)
     shapes = parameter_shapes(config) if isinstance(config, DecoderConfig) else {}
     num_parameters = sum(map(math.prod, shapes.values()))
+    name, num_bytes = "" if quantization in UNQUANTIZED else quantization, weight_bytes(shapes, dtype, quantization)
+    if kept is not None:
+        name, num_bytes = kept
     return ModelFacts(
-        architecture=config.architecture, dtype=dtype, quantization="" if quantization == "none" else quantization,
-        num_parameters=num_parameters, weight_bytes=weight_bytes(shapes, dtype, quantization),
+        architecture=config.architecture, dtype=dtype, quantization=name, num_parameters=num_parameters,
+        weight_bytes=num_bytes,
     )  # fmt: skip

@@ -10,12 +10,13 @@ from chairlift.model.attention.registry import backend_factory
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.backends.model_backend import ModelBackend
+from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.backends.select_backend import select_backend
 from chairlift.model.backends.sharded_backend import ShardedBackend
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.device_option import check_kv_cache_device, check_quantization_device, pick_device
 from chairlift.model.config.model_config import ModelConfig
-from chairlift.model.config.runner_config import RunnerConfig, cache_name
+from chairlift.model.config.runner_config import UNQUANTIZED, RunnerConfig, cache_name
 from chairlift.model.config.runner_option_checks import check_options
 from chairlift.model.config.select_model_config import read_config
 from chairlift.model.config.transformers_config import TransformersConfig
@@ -70,9 +71,12 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
     if config.model and not is_safetensors(Path(config.model)):
         stored = Checkpoint.open(Path(config.model), shape.architecture).stored_types()
         report = (*report, ("stored weights", stored))
+    kept = None
+    if isinstance(model_backend, NativeBackend) and model_backend.kept_type is not None:
+        kept = model_backend.kept_type, model_backend.weight_bytes
     return LoadedModel(
         model, computed, device, name, attention, model_backend.chunk_tokens, model_backend.cpus, report, sampling_ops,
-        model_backend.torch_threads, communicator, weights_dtype,
+        model_backend.torch_threads, communicator, weights_dtype, kept,
     )  # fmt: skip
 
 
@@ -83,6 +87,8 @@ def _name_of(config: RunnerConfig, shape: ModelConfig, computed: ModelConfig | N
     """
     cache = cache_name(config, shape.dtype, shape.dtype if computed is None else computed.dtype)
     if config.model == "":
-        quantization = "" if config.quantization == "none" else f" {config.quantization}"
+        quantization = "" if config.quantization in UNQUANTIZED else f" {config.quantization}"
         return f"tiny-random-{config.seed}-{shape.dtype}{quantization}{cache}"
-    return fingerprint(Path(config.model), f"{shape.dtype} {config.quantization}{cache}")
+    folder = Path(config.model)
+    is_plain = config.quantization in UNQUANTIZED and is_safetensors(folder)
+    return fingerprint(folder, f"{shape.dtype} {'none' if is_plain else config.quantization}{cache}")

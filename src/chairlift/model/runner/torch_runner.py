@@ -137,7 +137,7 @@ class TorchRunner:
             hidden_size=loaded.config.hidden_size,
             device=str(loaded.device),
             is_asynchronous=self._engine.is_asynchronous,
-            facts=model_facts(loaded.weights_config, config.quantization),
+            facts=model_facts(loaded.weights_config, config.quantization, loaded.kept),
             startup_report=(
                 ("model", f"{_shown_model(config.model)} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),

@@ -25,7 +25,7 @@ from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.registry import make_backend
 from chairlift.model.backends.batch_invariance_report import refuse_deterministic
 from chairlift.model.backends.loaded_model import LoadedModel
-from chairlift.model.config.runner_config import RunnerConfig, cache_name
+from chairlift.model.config.runner_config import UNQUANTIZED, RunnerConfig, cache_name
 from chairlift.model.config.runner_option_checks import refuse_float8
 from chairlift.model.config.transformers_config import TransformersConfig, parse_transformers_config
 from chairlift.model.config.weight_checks import check_weights
@@ -67,7 +67,8 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
 
     def model_id(computed: str) -> str:
         cache = cache_name(config, dtype, computed)
-        return fingerprint(folder, f"{dtype} {config.quantization} transformers{factors}{cache}")
+        quantization = "none" if config.quantization in UNQUANTIZED else config.quantization
+        return fingerprint(folder, f"{dtype} {quantization} transformers{factors}{cache}")
 
     computed = kernels.compute_dtype(dtype)
     shape = replace(shape, dtype=computed)
@@ -78,7 +79,7 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
         loaded = _prepare(model, shape, config, device, model_id(computed), kernels)
         return replace(loaded, weights_dtype=dtype)
     except UnsupportedArchitecture as error:
-        if kernels.is_plain or config.kernels == "native" or config.quantization != "none":
+        if kernels.is_plain or config.kernels == "native" or config.quantization not in UNQUANTIZED:
             raise
         log.info("without faster modules, because: %s", error.message)
     del model, kernels
@@ -165,7 +166,7 @@ def _prepare(
         check_block_sparse(base_of(model), model.config, length)
         eager = eager_states(model)
         kernels.replace_in(model, lambda: _run_two_tokens(model))
-        if config.quantization != "none":
+        if config.quantization not in UNQUANTIZED:
             eager = eager_states(model, eager.ids)  # rounded weights compute other states
     paged = PagedAttention()
     try:
@@ -259,7 +260,7 @@ def _checked(
     backend = make_backend(*kind) if attention is None else attention()
     # Triton runs its kernels on the current device; on a CPU the context does nothing.
     with torch.cuda.device_of(eager.ids[0]):  # type: ignore[no-untyped-call]
-        rounds_rows = config.quantization != "none"
+        rounds_rows = config.quantization not in UNQUANTIZED
         check_against_eager(causal_lm, eager, backend, config.block_size, rounds_rows=rounds_rows)
     return causal_lm
 

@@ -17,7 +17,7 @@ from chairlift.model.backends.native_backend import NativeBackend, check_attenti
 from chairlift.model.backends.native_linear_and_norm import NativeLinear
 from chairlift.model.backends.native_lm_head import NativeHead
 from chairlift.model.config.attention_backend_names import AUTO
-from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.config.runner_config import UNQUANTIZED, RunnerConfig
 from chairlift.model.device.dtypes import NATIVE_COMPUTE_DTYPES, torch_dtype
 from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.select_ops import ops_for
@@ -199,7 +199,7 @@ def choose_kernels(config: RunnerConfig, dtype: str, device: torch.device) -> Mo
 
     Raises ConfigError if native ones are required and cannot run.
     """
-    required = config.kernels == "native" or config.quantization != "none"
+    required = config.kernels == "native" or config.quantization not in UNQUANTIZED
     if config.kernels != "torch" and config.attention_backend == config.kv_cache_dtype == AUTO:
         if device.type == "cpu" and dtype in NATIVE_COMPUTE_DTYPES:
             try:

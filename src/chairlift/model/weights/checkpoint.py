@@ -152,7 +152,10 @@ class Checkpoint:
             assert tuple(tensor.shape) == shape, f"{name}: {tuple(tensor.shape)} against {shape}"
             return tensor
 
-        return ParameterLoader(read)
+        def stored(name: str) -> StoredWeight | None:
+            return self.tensors.get(name) if shard is None else None
+
+        return ParameterLoader(read, stored=stored)
 
     def resolve_tied_embeddings(self, tied: bool) -> bool:
         """Return whether embedding and lm_head are one tensor, by the rule of transformers 5.

@@ -8,7 +8,7 @@ from torch import Tensor
 from chairlift.model.device.dtypes import FLOAT8_MULTIPLE
 from chairlift.model.device.kv_dtype import FLOAT8
 from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
-from chairlift.model.weights.parameter_loader import Matrix, Part, Read, unpacked
+from chairlift.model.weights.parameter_loader import Matrix, ParameterLoader, Part, Read, unpacked
 
 LAYERS = "model.layers."
 """Beginning of the names of weights that are quantized; the embedding table and the lm_head have others."""
@@ -35,12 +35,12 @@ class Float8Packer:
         self._bytes = 0
         self._misfits: list[str] = []
 
-    def __call__(self, parts: Sequence[Part], read: Read, *, gated: bool) -> Matrix:
+    def __call__(self, parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> Matrix:
         """See Pack; each part is read, quantized and freed before the next is read."""
         if not takes_float8(parts):
             self._misfits += [name.removesuffix(".weight") for name, _ in parts if name.startswith(LAYERS)]
-            return self._pack(unpacked(parts, read, gated=gated))
-        weight = quantize_parts(parts, read)
+            return self._pack(unpacked(parts, loader, gated=gated))
+        weight = quantize_parts(parts, loader.read)
         self._num_float8 += len(parts)
         self._bytes += weight.num_bytes
         return weight

@@ -10,17 +10,20 @@ file gets its final name when it is complete.
 
 import contextlib
 import logging
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 import msgspec
 from torch import Tensor
 
 from chairlift.model.kernels.cpu.packing import LAYOUT, PackedWeight, Packer
-from chairlift.model.weights.parameter_loader import Part, Read
+from chairlift.model.weights.parameter_loader import ParameterLoader, Part
 
 log = logging.getLogger(__name__)
 
@@ -37,59 +40,99 @@ class PackedEntry(msgspec.Struct, frozen=True):
 
     Attributes:
         parts: names and shapes of the parameters that it was packed from.
+        kinds: the kind of each part.
         gated: whether it is a gated pair.
         error: squared relative error of rounding to int8; None without rounding.
         places: offset and size in bytes of each piece of its memory.
     """
 
     parts: tuple[Part, ...]
+    kinds: tuple[int, ...]
     gated: bool
     error: float | None
     places: tuple[tuple[int, int], ...]
 
 
 class PackedHeader(msgspec.Struct, frozen=True):
-    """The file's header: the version of the layout, the kind of the weights, and the weights."""
+    """The file's header: the version of the layout, and the weights."""
 
     layout: int
-    kind: int
     entries: tuple[PackedEntry, ...]
+
+
+class Kinds(NamedTuple):
+    """How a weight is packed.
+
+    Attributes:
+        of_parts: the kind of each part.
+        types: the type of each part's codes, if they are packed as they are in the checkpoint (StoredWeight.codes);
+            empty if the parts are packed from numbers.
+    """
+
+    of_parts: tuple[int, ...]
+    types: tuple[str, ...] = ()
+
+
+class ChooseKinds(Protocol):
+    """Chooses how a weight is packed."""
+
+    def __call__(self, parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> Kinds:
+        """Return the kinds of a weight of these parameters; see Pack."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A weight that was requested, and how it is packed."""
+
+    parts: tuple[Part, ...]
+    kinds: Kinds
+    gated: bool
 
 
 class PackedWeightCache:
     """Returns packed weights; implements `Pack` of weights/parameter_loader.py.
 
     Attributes:
-        errors: names of parameters -> relative error of their int8 weight, in the order of the requests.
+        errors: names of parameters -> relative error of their rounded weight, in the order of the requests.
+        sizes: types of codes that were kept -> how many weights have them.
+        num_bytes: memory of the weights.
     """
 
-    def __init__(
-        self, packer: Packer, path: Path | None = None, kind_of: Callable[[Sequence[Part]], int] | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, packer: Packer, path: Path | None = None, choose: ChooseKinds | None = None) -> None:
         """Open the file `path`, if it exists; None stores no weights.
 
-        `kind_of` returns the kind of a weight of these parameters; None is the packer's for all.
+        `choose` chooses the kinds of weights; None is the packer's for all.
         """
         self.errors: dict[str, float] = {}
+        self.sizes: Counter[str] = Counter()
+        self.num_bytes = 0
         self._packer = packer
-        self._kind_of = kind_of or (lambda _: packer.kind)
+        self._choose = choose or self._kind_of_packer
         self._path = path
-        self._weights: list[tuple[tuple[Part, ...], bool, float | None, PackedWeight]] = []
+        self._weights: list[tuple[_Request, float | None, PackedWeight]] = []
         self._is_new = False
         self._file: BinaryIO | None = None
         self._entries: Sequence[PackedEntry] = ()
         if path is not None:
             self._open(path)
 
-    def __call__(self, parts: Sequence[Part], read: Read, *, gated: bool) -> PackedWeight:
-        """Return the packed weight of these parameters. Raises MemoryError or OSError."""
-        requested = tuple((name, tuple(shape)) for name, shape in parts)
-        weight, error = self._read_next(requested, gated) or self._pack(requested, read, gated)
+    def __call__(self, parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> PackedWeight:
+        """Return the packed weight of these parameters. Raises MemoryError or OSError, and as StoredWeight does."""
+        names = tuple((name, tuple(shape)) for name, shape in parts)
+        request = _Request(names, self._choose(names, loader, gated=gated), gated)
+        weight, error = self._read_next(request) or self._pack(request, loader)
         if error is not None:
-            self.errors[" + ".join(name for name, _ in requested)] = error**0.5
+            self.errors[" + ".join(name for name, _ in names)] = error**0.5
+        self.num_bytes += sum(piece.nbytes for piece in weight.memory)
+        for (_, shape), name in zip(names, request.kinds.types, strict=False):
+            self.sizes[name] += math.prod(shape)
         if self._path is not None:
-            self._weights.append((requested, gated, error, weight))
+            self._weights.append((request, error, weight))
         return weight
+
+    def _kind_of_packer(self, parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> Kinds:
+        return Kinds((self._packer.kind,) * len(parts))
 
     def finish(self) -> None:
         """Close the file, and write it again if a weight was packed. An error of writing is logged."""
@@ -105,10 +148,20 @@ class PackedWeightCache:
 
     # -- from the checkpoint ---------------------------------------------------------------------------------------
 
-    def _pack(self, parts: tuple[Part, ...], read: Read, gated: bool) -> tuple[PackedWeight, float | None]:
+    def _pack(self, request: _Request, loader: ParameterLoader) -> tuple[PackedWeight, float | None]:
         self._is_new = True
-        tensors = [read(name, shape) for name, shape in parts]
-        return self._packer.pack(tensors, gated=gated, kind=self._kind_of(parts))
+        if not request.kinds.types:
+            tensors = [loader.read(name, shape) for name, shape in request.parts]
+            return self._packer.pack(tensors, gated=request.gated, kind=request.kinds.of_parts[0])
+        stored = [loader.stored(name) for name, _ in request.parts]
+        weight, damaged = self._packer.pack_blocks(
+            [each.codes() for each in stored if each is not None], gated=request.gated
+        )
+        for (name, shape), count in zip(request.parts, damaged, strict=True):
+            if count:
+                loader.read(name, shape)  # raises, and says which
+                raise AssertionError(f"{name}: {count} damaged blocks were dequantized")
+        return weight, None
 
     # -- from the file ---------------------------------------------------------------------------------------------
 
@@ -122,7 +175,7 @@ class PackedWeightCache:
             return
         try:
             header = _read_header(file)
-            if (header.layout, header.kind) != (LAYOUT, self._packer.kind):
+            if header.layout != LAYOUT:
                 raise ValueError("they have another layout")
             self._entries = header.entries
             self._file = file
@@ -130,15 +183,16 @@ class PackedWeightCache:
             file.close()
             log.warning("packed weights in %s are ignored: %s", path, error)
 
-    def _read_next(self, parts: tuple[Part, ...], gated: bool) -> tuple[PackedWeight, float | None] | None:
+    def _read_next(self, request: _Request) -> tuple[PackedWeight, float | None] | None:
         """Read the next weight of the file if it is the requested one; return None for it and all later ones if not."""
         if self._file is None or self._is_new or len(self._weights) >= len(self._entries):
             return None
         entry = self._entries[len(self._weights)]
-        kinds = [self._kind_of(parts)] * len(parts)
-        weight = self._packer.allocate([shape for _, shape in parts], kinds, gated=gated)
-        sizes = [piece.nbytes for piece in weight.memory]
-        if (entry.parts, entry.gated) != (parts, gated) or [size for _, size in entry.places] != sizes:
+        if (entry.parts, entry.kinds, entry.gated) != (request.parts, request.kinds.of_parts, request.gated):
+            return None
+        shapes = [shape for _, shape in request.parts]
+        weight = self._packer.allocate(shapes, entry.kinds, gated=request.gated)
+        if [size for _, size in entry.places] != [piece.nbytes for piece in weight.memory]:
             return None
         try:
             self._read(self._file, zip(weight.memory, entry.places, strict=True))
@@ -177,7 +231,7 @@ class PackedWeightCache:
             with unfinished.open("wb") as file:
                 file.write(MAGIC + len(header).to_bytes(8, "little") + header)
                 file.seek(begin)
-                for _, _, _, weight in self._weights:
+                for _, _, weight in self._weights:
                     for piece in weight.memory:
                         file.write(_bytes(piece))
                         file.seek(_page_aligned(file.tell()))
@@ -192,13 +246,14 @@ class PackedWeightCache:
 
         def encode(begin: int) -> bytes:
             entries, offset = [], begin
-            for parts, gated, error, weight in self._weights:
+            for request, error, weight in self._weights:
                 places = []
                 for piece in weight.memory:
                     places.append((offset, piece.nbytes))
                     offset = _page_aligned(offset + piece.nbytes)
-                entries.append(PackedEntry(parts, gated, error, tuple(places)))
-            return msgspec.json.encode(PackedHeader(LAYOUT, self._packer.kind, tuple(entries)))
+                kinds = request.kinds.of_parts
+                entries.append(PackedEntry(request.parts, kinds, request.gated, error, tuple(places)))
+            return msgspec.json.encode(PackedHeader(LAYOUT, tuple(entries)))
 
         # Larger offsets make the header longer, but not twice as long.
         begin = _page_aligned(len(MAGIC) + 8 + 2 * len(encode(0)))

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from chairlift.model.kernels.cpu.packing import PackedWeight
 from chairlift.model.kernels.float8_linear import Float8Weight
+from chairlift.model.weights.stored_weight import StoredWeight
 
 Part = tuple[str, tuple[int, ...]]
 """Name and shape of a parameter in the checkpoint."""
@@ -41,17 +42,25 @@ Read = Callable[[str, tuple[int, ...]], Tensor]
 """Returns the parameter of a name, which must have this shape."""
 
 
+Stored = Callable[[str], StoredWeight | None]
+"""Returns the parameter of a name as a file stores it; None if there is none, or if only a part of it is loaded."""
+
+
 class Pack(Protocol):
     """Packs weights into another layout."""
 
-    def __call__(self, parts: Sequence[Part], read: Read, *, gated: bool) -> Matrix:
+    def __call__(self, parts: Sequence[Part], loader: "ParameterLoader", *, gated: bool) -> Matrix:
         """Pack weights [O_i, I], stacked by rows; `gated`: two weights, the first gates the second row by row."""
         ...
 
 
-def unpacked(parts: Sequence[Part], read: Read, *, gated: bool) -> Tensor:
+def unpacked(parts: Sequence[Part], loader: "ParameterLoader", *, gated: bool) -> Tensor:
     """Return a copy of the parts stacked by rows, in the layout of a checkpoint."""
-    return concatenate([read(name, shape) for name, shape in parts])
+    return concatenate([loader.read(name, shape) for name, shape in parts])
+
+
+PacksTable = Callable[[str, bool], bool]
+"""Returns whether an embedding table is packed, by its name and whether it is also the lm_head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +71,15 @@ class ParameterLoader:
         read: returns the parameter of a name, which must have this shape.
         join: copies several tensors into a new one.
         pack: packs weights [O, I] into another layout, which only the backend that multiplies may understand.
-        packs_tables: whether an embedding table that is also the lm_head is packed.
+        packs_table: whether the embedding table of a name is packed, too; `tied`: it is also the lm_head.
+        stored: returns parameters as files store them.
     """
 
     read: Read
     join: Callable[[Sequence[Tensor]], Tensor] = concatenate
     pack: Pack = unpacked
-    packs_tables: bool = False
+    packs_table: PacksTable = lambda name, tied: False
+    stored: Stored = lambda name: None
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Return the parameter of a name, which must have this shape."""
@@ -80,8 +91,8 @@ class ParameterLoader:
 
     def linear_weight(self, parts: Sequence[Part], *, gated: bool = False) -> Matrix:
         """Return several weights [O_i, I] as one matrix; `gated`: the first of two gates the second."""
-        return self.pack(parts, self.read, gated=gated)
+        return self.pack(parts, self, gated=gated)
 
     def embedding(self, name: str, shape: tuple[int, ...], *, tied: bool) -> Matrix:
         """Return an embedding table [V, H], which is also the lm_head if the two are tied."""
-        return self.linear_weight([(name, shape)]) if tied and self.packs_tables else self(name, shape)
+        return self.linear_weight([(name, shape)]) if self.packs_table(name, tied) else self(name, shape)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
+from chairlift.model.kernels.block_rows import BlockRows
 from chairlift.model.weights.shard import Part
 
 
@@ -63,6 +64,33 @@ class StoredWeight(Protocol):
         Raises OSError, and ModelError for numbers that are damaged.
         """
         ...
+
+    @property
+    def codes_type(self) -> str | None:
+        """ggml's type of whose blocks codes() returns rows; None if there is only dense()."""
+        ...
+
+    def codes(self) -> BlockRows:
+        """Return the numbers of dense() in the rows of blocks that kernels take; may be mapped from the file.
+
+        Scales are not checked: kernels count those that are damaged. Raises OSError and ModelError.
+        """
+        ...
+
+
+class DenseOnly:
+    """The methods of a StoredWeight without codes."""
+
+    __slots__ = ()
+
+    @property
+    def codes_type(self) -> None:
+        """See StoredWeight."""
+        return None
+
+    def codes(self) -> BlockRows:
+        """See StoredWeight."""
+        raise AssertionError("a weight without codes")
 
 
 def damaged(stored: StoredWeight, problem: str) -> ModelError:

@@ -60,7 +60,7 @@ class Q8Backend(TorchBackend):
     """Backend of a Q8_0 model, which quantises its tied embedding table, too."""
 
     def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
-        return replace(super().wrap_loader(loader), packs_tables=True)
+        return replace(super().wrap_loader(loader), packs_table=lambda name, tied: tied)
 
 
 Loaded = Callable[[str, ModelBackend | None], tuple[CausalLM, DecoderConfig]]

@@ -29,7 +29,7 @@ from chairlift.model.weights.formats import safetensors
 from chairlift.model.weights.formats.dense_rows import dense_rows
 from chairlift.model.weights.formats.safetensors import stored_files
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import StoredWeight, by_name, damaged
+from chairlift.model.weights.stored_weight import DenseOnly, StoredWeight, by_name, damaged
 
 __all__ = ["claims", "stored_files", "stored_weights"]
 
@@ -76,7 +76,7 @@ class QuantState:
 
 
 @dataclass(frozen=True, slots=True)
-class BitsandbytesWeight:
+class BitsandbytesWeight(DenseOnly):
     """A StoredWeight (stored_weight.py) of one of the types nf4, fp4, int8.
 
     Attributes:

@@ -21,8 +21,9 @@ from chairlift.model.config.gguf_file import GGUFFile, GGUFTensor, read_gguf
 from chairlift.model.config.gguf_folder import gguf_file_of
 from chairlift.model.config.gguf_tensor_names import canonical_tensor_names, norm_offset, row_order
 from chairlift.model.config.model_folder import read_json
+from chairlift.model.kernels.block_rows import BlockRows
 from chairlift.model.weights.formats.dense_rows import dense_rows
-from chairlift.model.weights.gguf_blocks import check_scales, dequantize
+from chairlift.model.weights.gguf_blocks import check_scales, dequantize, is_quantized
 from chairlift.model.weights.shard import Part
 from chairlift.model.weights.stored_weight import StoredWeight, WeightFile
 
@@ -75,11 +76,26 @@ class GGUFWeight:
         """See StoredWeight; raises ModelError for a scale that is infinite or NaN."""
         return dense_rows(self.shape, part, dtype or FLOATS.get(self.dtype, torch.float32), self._read)
 
+    @property
+    def codes_type(self) -> str | None:
+        """See StoredWeight: the type of the file."""
+        is_matrix = len(self.shape) == 2 and not self.subtracted
+        return self.dtype if is_matrix and is_quantized(self.tensor.type) else None
+
+    def codes(self) -> BlockRows:
+        """See StoredWeight."""
+        order = None if self.order is None else np.array(self.order, np.int32)
+        return BlockRows(self.tensor.type, self._stored(), order)
+
+    def _stored(self) -> NDArray[np.uint8]:
+        """Return the rows of the file, uint8 [rows, bytes of a row]."""
+        stored = self.data.array()[self.tensor.offset : self.tensor.offset + self.tensor.num_bytes]
+        return stored.reshape(-1, self.tensor.type.row_bytes(self.shape[-1]))
+
     def _read(self, rows: range) -> Tensor:
         """Return some rows, float32 or as they are stored; of a vector, which is one row of the file, some numbers."""
         tensor, kind, chosen = self.tensor, self.tensor.type, rows if self.order is None else self._ordered(rows)
-        whole = self.data.array()[tensor.offset : tensor.offset + tensor.num_bytes]
-        whole = whole.reshape(-1, kind.row_bytes(self.shape[-1]))
+        whole = self._stored()
         stored = whole if len(self.shape) == 1 else whole[list(chosen)]
         if (known := FLOATS.get(kind.name)) is not None:
             numbers = torch.from_numpy(stored).view(known)

@@ -16,7 +16,7 @@ from chairlift.core.errors import ModelError
 from chairlift.model.weights.formats.dense_rows import dense_rows
 from chairlift.model.weights.formats.tensors_by_module import ModuleTensors
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import StoredWeight, damaged
+from chairlift.model.weights.stored_weight import DenseOnly, StoredWeight, damaged
 
 WHOLE_INPUT = -1
 """The group_size of one group for all inputs."""
@@ -41,7 +41,7 @@ class GroupLayout(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupedWeight:
+class GroupedWeight(DenseOnly):
     """A StoredWeight (stored_weight.py) in several tensors.
 
     Attributes:

@@ -24,7 +24,7 @@ from chairlift.core.errors import ModelError
 from chairlift.model.config.model_folder import HEADER_LENGTH_BYTES, INDEX_FILE, weight_files
 from chairlift.model.device.dtypes import SAFETENSORS_DTYPES
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import StoredWeight, WeightFile
+from chairlift.model.weights.stored_weight import DenseOnly, StoredWeight, WeightFile
 from chairlift.model.weights.unused_tensors import shown_names
 
 WRAPPER_PREFIXES = (
@@ -55,7 +55,7 @@ class MappedFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class SafetensorsWeight:
+class SafetensorsWeight(DenseOnly):
     """A StoredWeight (stored_weight.py) whose dtype is safetensors' name of it."""
 
     file: Path

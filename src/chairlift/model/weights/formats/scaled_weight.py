@@ -11,7 +11,7 @@ from torch import Tensor
 from chairlift.model.weights.formats.dense_rows import dense_rows
 from chairlift.model.weights.formats.packed_codes import WORD_BITS, unpacked
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import StoredWeight, damaged
+from chairlift.model.weights.stored_weight import DenseOnly, StoredWeight, damaged
 
 Block = tuple[int, int]
 """Rows and columns that have one scale: (1, 128) for groups of 128 inputs, (128, 128) for square blocks."""
@@ -24,11 +24,11 @@ FLOAT8_NUMBERS = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).
 
 
 @dataclass(frozen=True, slots=True)
-class ScaledWeight:
+class ScaledWeight(DenseOnly):
     """A StoredWeight (stored_weight.py) [O, I]: (code - zero point) * scale, in float32, rounded once.
 
     Attributes:
-        codes: int8 or float8_e4m3fn [O, I]; with `bits` int32 [O, ceil(I * bits / 32)].
+        steps: codes, int8 or float8_e4m3fn [O, I]; with `bits` int32 [O, ceil(I * bits / 32)].
         scales: of a dtype in SCALE_DTYPES, one for each block: [ceil(O / rows), ceil(I / columns)], or with one axis.
         shape: O and I.
         dtype: see StoredWeight.
@@ -38,7 +38,7 @@ class ScaledWeight:
         group_index: int32 [I], the group of each column; None for groups of neighbours.
     """
 
-    codes: StoredWeight
+    steps: StoredWeight
     scales: StoredWeight
     shape: tuple[int, ...]
     dtype: str
@@ -50,12 +50,12 @@ class ScaledWeight:
     @property
     def file(self) -> Path:
         """See StoredWeight."""
-        return self.codes.file
+        return self.steps.file
 
     @property
     def name(self) -> str:
         """See StoredWeight."""
-        return self.codes.name
+        return self.steps.name
 
     @property
     def dense_dtype(self) -> str:
@@ -81,14 +81,14 @@ class ScaledWeight:
 
     def _codes(self, rows: range) -> Tensor:
         """Return the codes of some rows, float32 [n, I]; those in words are signed again."""
-        stored = _rows_of(self.codes, rows[0], rows[-1] + 1)
+        stored = _rows_of(self.steps, rows[0], rows[-1] + 1)
         if self.bits:
             return signed(unpacked(stored, self.bits)[:, : self.shape[1]], self.bits)
         if not stored.is_floating_point():
             return stored.float()
         places = stored.reshape(-1).view(torch.uint8).int()
         numbers = FLOAT8_NUMBERS.index_select(0, places).view(stored.shape)
-        check_finite(self.codes, numbers.sum())  # it cannot overflow, and is NaN if one of them is
+        check_finite(self.steps, numbers.sum())  # it cannot overflow, and is NaN if one of them is
         return numbers
 
     def _zero_points(self, first: int, last: int) -> Tensor:
