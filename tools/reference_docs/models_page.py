@@ -48,8 +48,12 @@ is made of them is kept in the user's cache (`CHAIRLIFT_CACHE`, else `XDG_CACHE_
 * Vision parts (mmproj), calibration data (imatrix), LoRA adapters, types below 4 bits, big-endian files and version 1
   are refused with what to use instead.
 
-Weights are dequantized when they are loaded, exactly in float32, and rounded to the `--dtype` of the model.
-`--quantization int8` rounds them to 8 bits again."""
+The native kernels multiply by the codes and scales of the file as they are, whatever mixture of types it has, and
+round only the inputs of products, to 8 bits for each 32 of them, as llama.cpp does. Weights take the memory that they
+take in the file, and 3 % more (MXFP4: 6 %). Queries, keys and values, or the two weights of a gate, of which one has no codes
+(F16, BF16, F32), are dequantized together, and so are all with `--quantization none`, with torch's kernels and on a
+GPU: exactly in float32, then rounded to the `--dtype` of the model. `--quantization int8` and `int4` round the numbers
+again."""
 
 QUANTIZED = """## Quantized folders
 
@@ -61,8 +65,8 @@ Folders in the format of transformers whose weights are quantized, by the `quant
 * fp8 and fbgemm_fp8: scales for a tensor, for rows or for blocks;
 * bitsandbytes: nf4 and fp4, with double quantization too, and int8.
 
-Which weights are quantized is read from the tensors. As with GGUF files they are dequantized when they are loaded, for
-every kind of kernels and for transformers' modules. Activations are not quantized by such an entry."""
+Which weights are quantized is read from the tensors. They are dequantized when they are loaded, for every kind of
+kernels and for transformers' modules. Activations are not quantized by such an entry."""
 
 BRIDGED_INTRO = """## By transformers' modules
 
