@@ -50,10 +50,10 @@ is made of them is kept in the user's cache (`CHAIRLIFT_CACHE`, else `XDG_CACHE_
 
 The native kernels multiply by the codes and scales of the file as they are, whatever mixture of types it has, and
 round only the inputs of products, to 8 bits for each 32 of them, as llama.cpp does. Weights take the memory that they
-take in the file, and 3 % more (MXFP4: 6 %). Queries, keys and values, or the two weights of a gate, of which one has no codes
-(F16, BF16, F32), are dequantized together, and so are all with `--quantization none`, with torch's kernels and on a
-GPU: exactly in float32, then rounded to the `--dtype` of the model. `--quantization int8` and `int4` round the numbers
-again."""
+take in the file, and 3 % more (MXFP4: 6 %). Queries, keys and values, or the two weights of a gate, of which one has no
+codes (F16, BF16, F32), are dequantized together, and so are all with `--quantization none`, with torch's kernels and on
+a GPU: exactly in float32, then rounded to the `--dtype` of the model. `--quantization int8` and `int4` round the
+numbers again."""
 
 QUANTIZED = """## Quantized folders
 
