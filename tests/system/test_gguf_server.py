@@ -12,7 +12,8 @@ from support_gguf import smollm2_file
 from support_gguf_models import write_gguf
 from support_server import Server, real_server
 
-FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
+GERMANY = [{"role": "user", "content": "What is the capital of Germany?"}]
+"""Of the tokens of its answer each is far more probable than any other: rounding does not change them."""
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +24,10 @@ def server() -> Iterator[Server]:
 
 def test_a_chat_ends_at_its_turn_under_every_name(server: Server) -> None:
     for name in ("", smollm2_file().name, str(smollm2_file())):
-        body = {"messages": FRANCE, "temperature": 0, "max_tokens": 40, "model": name}
+        body = {"messages": GERMANY, "temperature": 0, "max_tokens": 40, "model": name}
         answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).json()
         choice = answer["choices"][0]
-        assert (choice["message"]["content"], choice["finish_reason"]) == ("The capital of France is Paris.", "stop")
+        assert (choice["message"]["content"], choice["finish_reason"]) == ("The capital of Germany is Berlin.", "stop")
         assert answer["usage"]["prompt_tokens"] == 37, "the beginning of text is not there twice"
     assert [each["id"] for each in httpx.get(f"{server.url}/v1/models").json()["data"]] == [smollm2_file().name]
 
