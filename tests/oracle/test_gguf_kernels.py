@@ -1,49 +1,15 @@
 """Models of GGUF files by the native kernels, which multiply by the codes of the file, against float64."""
 
-import random
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from chairlift.core.errors import ModelError
-from chairlift.model.backends.loaded_model import LoadedModel
-from chairlift.model.config.gguf_folder import gguf_folder
-from chairlift.model.config.runner_config import RunnerConfig
-from chairlift.model.runner.model_loading import load
-from support_batches import teacher_forced_logits
 from support_gguf_models import MIXES, write_gguf
-from support_models import VOCAB_SIZE
-from support_native import need_native
-
-rng = random.Random(3)
-BATCH = [[rng.randrange(VOCAB_SIZE) for _ in range(length)] for length in (1, 18, 70)]
-
-
-def load_native(file: Path, **options: Any) -> LoadedModel:
-    need_native()
-    folder = str(gguf_folder(file))
-    return load(RunnerConfig(**{"model": folder, "kernels": "native", "device": "cpu", "dtype": "float32", **options}))
-
-
-def logits(loaded: LoadedModel, batch: list[list[int]], max_chunk: int = 16) -> list[Tensor]:
-    assert loaded.attention is not None
-    dtype, backend = getattr(torch, loaded.config.dtype), loaded.attention()
-    return teacher_forced_logits(loaded.model, batch, dtype, max_chunk=max_chunk, backend=backend)
-
-
-def error(loaded: LoadedModel, model: Any) -> float:
-    """Return the largest error of a sequence's logits, relative to their deviation: sqrt(mean of squares)."""
-    errors = []
-    for found, ids in zip(logits(loaded, BATCH), BATCH, strict=True):
-        with torch.inference_mode():
-            expected = model(torch.tensor([ids])).logits[0]
-        errors.append(float((found - expected).pow(2).mean().sqrt() / expected.std()))
-    return max(errors)
+from support_native_models import BATCH, load_native, logits, relative_error
 
 
 @pytest.mark.share(8)
@@ -55,9 +21,9 @@ def test_codes_are_multiplied_without_their_numbers(kind: str, mix: str, tmp_pat
     loaded = load_native(tmp_path / "a.gguf")
     has_codes = mix not in ("F32", "F16", "BF16")
     assert (loaded.kept is not None) == has_codes
-    assert error(loaded, model) < (0.1 if has_codes else 1e-5)
+    assert relative_error(loaded, model) < (0.1 if has_codes else 1e-5)
     dequantized = load_native(tmp_path / "a.gguf", quantization="none")
-    assert dequantized.kept is None and error(dequantized, model) < 1e-5
+    assert dequantized.kept is None and relative_error(dequantized, model) < 1e-5
 
 
 def test_a_request_has_the_same_bits_in_any_batch_and_in_any_chunks(tmp_path: Path) -> None:
@@ -74,7 +40,7 @@ def test_numbers_and_codes_are_mixed_in_one_model(tmp_path: Path) -> None:
     model = write_gguf(tmp_path / "a.gguf", "qwen3", lambda name: types.get(name.split(".")[-2], "Q4_0"))
     loaded = load_native(tmp_path / "a.gguf")
     assert loaded.kept is not None and loaded.kept[0] == "Q4_0"
-    assert error(loaded, model) < 0.1
+    assert relative_error(loaded, model) < 0.1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -19,6 +19,7 @@ from chairlift.model.weights.shard import Shard
 from support_bridged_models import bridged_model, save_bridged
 from support_dense_logits import assert_equal_logits
 from support_models import tiny_hf_model
+from support_native_models import load_native, relative_error
 from support_quantized import Spec, write_quantized
 
 CPU = torch.device("cpu")
@@ -127,3 +128,24 @@ def test_experts_that_transformers_joins(tmp_path: Path) -> None:
     assert len(tensors) > len(numbers) + 100
     expected, found = (loaded_by_transformers(folder).state_dict() for folder in (plain, packed))
     assert expected.keys() == found.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("awq", "Q4_1"), ("awq rows", "Q4_0"), ("gptq", "Q4_1"), ("gptq symmetric", "Q4_0"), ("gptq 3 bits", "Q4_0"),
+     ("gptq 8 bits symmetric", "Q8_0"), ("gptq act-order", None), ("gptq mixed", "Q4_1")],
+)  # fmt: skip
+def test_native_kernels_multiply_by_the_codes_of_a_folder(name: str, kept: str | None, tmp_path: Path) -> None:
+    """Groups of 32 inputs and more; others are dequantized. Overrides by module give a model several kinds."""
+    cases: dict[str, Case] = {
+        **{name: make() for name, make in CASES.items()}, "awq": ({"": Spec(group_size=32)}, {}),
+        "gptq 8 bits symmetric": ({"": Spec(version=1, bits=8, sym=True)}, {}),
+        "gptq mixed": (
+            {"q_proj": Spec(version=1, bits=8, sym=True), "down_proj": None, "": V1()},
+            {"dynamic": {r"-:.*down_proj": {}, r"+:.*q_proj": {"bits": 8, "sym": True}}},
+        ),
+    }  # fmt: skip
+    model = written(tmp_path, tiny_hf_model("llama"), cases[name])
+    loaded = load_native(tmp_path)
+    assert (None if loaded.kept is None else loaded.kept[0]) == kept
+    assert relative_error(loaded, model) < (1e-5 if kept is None else 0.1)

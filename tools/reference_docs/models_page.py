@@ -65,8 +65,11 @@ Folders in the format of transformers whose weights are quantized, by the `quant
 * fp8 and fbgemm_fp8: scales for a tensor, for rows or for blocks;
 * bitsandbytes: nf4 and fp4, with double quantization too, and int8.
 
-Which weights are quantized is read from the tensors. They are dequantized when they are loaded, for every kind of
-kernels and for transformers' modules. Activations are not quantized by such an entry."""
+Which weights are quantized is read from the tensors. The native kernels multiply by codes of 2, 3 and 4 bits, and by
+those of 8 bits without zero points, as in GGUF files: as blocks of 32 inputs of the types Q4_0, Q4_1 and Q8_0, which
+take 4.6, 5.1 and 8.8 bits a weight. Other weights are dequantized when they are loaded: act-order, groups that 32 does
+not divide, floats of 8 bits, bitsandbytes, and all with torch's kernels, on GPUs and by transformers' modules.
+Activations are not quantized by such an entry."""
 
 BRIDGED_INTRO = """## By transformers' modules
 

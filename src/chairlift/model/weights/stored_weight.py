@@ -73,7 +73,8 @@ class StoredWeight(Protocol):
     def codes(self) -> BlockRows:
         """Return the numbers of dense() in the rows of blocks that kernels take; may be mapped from the file.
 
-        Scales are not checked: kernels count those that are damaged. Raises OSError and ModelError.
+        Scales that are not of the type's dtype are rounded to it, within the limits of formats/integer_blocks.py. They
+        are not checked: kernels count those that are damaged. Raises OSError and ModelError.
         """
         ...
 

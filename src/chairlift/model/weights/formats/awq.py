@@ -55,6 +55,11 @@ class AWQLayout:
     outputs: int
     group_size: int
 
+    @property
+    def bits(self) -> int:
+        """See GroupLayout."""
+        return BITS
+
     def codes(self, rows: range) -> Tensor:
         """See GroupLayout."""
         first, last = rows.start // PER_WORD, -(-rows.stop // PER_WORD)

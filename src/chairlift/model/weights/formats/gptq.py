@@ -89,6 +89,11 @@ class GPTQLayout:
     inputs: int
     outputs: int
 
+    @property
+    def bits(self) -> int:
+        """See GroupLayout."""
+        return self.options.bits
+
     def codes(self, rows: range) -> Tensor:
         """See GroupLayout."""
         words = self.qweight.dense((slice(0, self.qweight.shape[0]), slice(rows.start, rows.stop)))

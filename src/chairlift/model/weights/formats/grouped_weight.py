@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
+from chairlift.model.kernels.block_rows import BlockRows
 from chairlift.model.weights.formats.dense_rows import dense_rows
+from chairlift.model.weights.formats.integer_blocks import IntegerGroups
 from chairlift.model.weights.formats.tensors_by_module import ModuleTensors
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import DenseOnly, StoredWeight, damaged
+from chairlift.model.weights.stored_weight import StoredWeight, damaged
 
 WHOLE_INPUT = -1
 """The group_size of one group for all inputs."""
@@ -26,6 +28,11 @@ SCALE_DTYPES = ("F16", "BF16", "F32")
 
 class GroupLayout(Protocol):
     """How a format packs the codes of a module with O outputs, I inputs and G groups."""
+
+    @property
+    def bits(self) -> int:
+        """Bits of a code: 2, 3, 4 or 8."""
+        ...
 
     def codes(self, rows: range) -> Tensor:
         """Return the codes of some outputs, uint8 [n, I]."""
@@ -41,8 +48,8 @@ class GroupLayout(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupedWeight(DenseOnly):
-    """A StoredWeight (stored_weight.py) in several tensors.
+class GroupedWeight:
+    """A StoredWeight (stored_weight.py) in several tensors; has codes if blocks of ggml have the same numbers.
 
     Attributes:
         qweight: the packed codes, for messages.
@@ -75,17 +82,31 @@ class GroupedWeight(DenseOnly):
 
     def dense(self, part: Part | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """See StoredWeight; raises ModelError for a scale that is infinite or NaN and for a wrong group."""
-        scales = self.scales.dense().float()
-        if not torch.isfinite(scales).all():
-            raise damaged(self.scales, "has a scale that is infinite or not a number")
-        scales, zeros, groups = scales.t().contiguous(), self.layout.zeros().float(), self.layout.groups()
+        groups = self._groups()
 
         def read(rows: range) -> Tensor:
             own = slice(rows.start, rows.stop)
-            numbers = self.layout.codes(rows).float()
-            return numbers.sub_(zeros[own].index_select(1, groups)).mul_(scales[own].index_select(1, groups))
+            numbers, zeros, scales = self.layout.codes(rows).float(), groups.zeros[own], groups.scales[own]
+            return numbers.sub_(zeros.index_select(1, groups.groups)).mul_(scales.index_select(1, groups.groups))
 
         return dense_rows(self.shape, part, dtype or torch.float32, read)
+
+    @property
+    def codes_type(self) -> str | None:
+        """See StoredWeight. Raises as dense()."""
+        kind = self._groups().type
+        return None if kind is None else kind.name
+
+    def codes(self) -> BlockRows:
+        """See StoredWeight."""
+        return self._groups().block_rows(self.layout.codes)
+
+    def _groups(self) -> IntegerGroups:
+        scales = self.scales.dense().float()
+        if not torch.isfinite(scales).all():
+            raise damaged(self.scales, "has a scale that is infinite or not a number")
+        zeros, groups = self.layout.zeros().float(), self.layout.groups()
+        return IntegerGroups(self.layout.bits, scales.t().contiguous(), zeros.contiguous(), groups)
 
 
 def group_size_of(entry: Mapping[str, Any], source: str, *names: str) -> int:

@@ -8,10 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from chairlift.model.kernels.block_rows import BlockRows
 from chairlift.model.weights.formats.dense_rows import dense_rows
+from chairlift.model.weights.formats.integer_blocks import IntegerGroups
 from chairlift.model.weights.formats.packed_codes import WORD_BITS, unpacked
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import DenseOnly, StoredWeight, damaged
+from chairlift.model.weights.stored_weight import StoredWeight, damaged
 
 Block = tuple[int, int]
 """Rows and columns that have one scale: (1, 128) for groups of 128 inputs, (128, 128) for square blocks."""
@@ -24,8 +26,10 @@ FLOAT8_NUMBERS = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).
 
 
 @dataclass(frozen=True, slots=True)
-class ScaledWeight(DenseOnly):
+class ScaledWeight:
     """A StoredWeight (stored_weight.py) [O, I]: (code - zero point) * scale, in float32, rounded once.
+
+    It has codes if they are integers and blocks of ggml have the same numbers.
 
     Attributes:
         steps: codes, int8 or float8_e4m3fn [O, I]; with `bits` int32 [O, ceil(I * bits / 32)].
@@ -78,6 +82,32 @@ class ScaledWeight(DenseOnly):
             return numbers
 
         return dense_rows(self.shape, part, dtype or torch.float32, read)
+
+    @property
+    def codes_type(self) -> str | None:
+        """See StoredWeight. Raises as dense()."""
+        kind = None if self.steps.dtype.startswith("F") else self._integer_groups().type
+        return None if kind is None else kind.name
+
+    def codes(self) -> BlockRows:
+        """See StoredWeight."""
+
+        def unsigned(rows: range) -> Tensor:
+            stored = _rows_of(self.steps, rows[0], rows[-1] + 1)
+            return unpacked(stored, self.bits)[:, : self.shape[1]] if self.bits else stored.view(torch.uint8) ^ 0x80
+
+        return self._integer_groups().block_rows(unsigned)
+
+    def _integer_groups(self) -> IntegerGroups:
+        (outputs, inputs), bits = self.shape, self.bits or 8
+        num_blocks, groups = -(-outputs // self.block[0]), self._groups()
+        scales = _rows_of(self.scales, 0, num_blocks).float()
+        check_finite(self.scales, scales)
+        points = torch.zeros(1, 1) if self.zero_points is None else self._zero_points(0, num_blocks)
+        zeros = (points + 2 ** (bits - 1)).expand_as(scales)
+        places = torch.arange(outputs) // self.block[0]
+        of_inputs = torch.zeros(inputs, dtype=torch.int64) if groups is None else groups
+        return IntegerGroups(bits, scales[places], zeros[places], of_inputs)
 
     def _codes(self, rows: range) -> Tensor:
         """Return the codes of some rows, float32 [n, I]; those in words are signed again."""
