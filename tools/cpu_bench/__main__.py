@@ -7,6 +7,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from chairlift.bench.report import environment, report, report_output
@@ -14,7 +15,7 @@ from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from cpu_bench import random_models
 from cpu_bench.bench_commands import COMPARISONS, WORKLOADS, make_commands
 from cpu_bench.peer_environments import AVX2_ENVIRON, PEERS, PeerEnvironments
-from cpu_bench.stream_speed import QUANTIZATIONS, compare_streams
+from cpu_bench.stream_speed import PAIRS, compare_streams
 
 
 def main(args: list[str]) -> int:
@@ -28,6 +29,7 @@ def main(args: list[str]) -> int:
     parser.add_argument(
         "--comparisons", default=",".join(each.name for each in COMPARISONS), help="comparisons to run (%(default)s)"
     )
+    parser.add_argument("--pairs", default=",".join(PAIRS), help="of `streams`: what to compare (%(default)s)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each arm (%(default)s)")
     parser.add_argument("--into", type=Path, default=Path("build/bench-cpu"), help="folder of reports (%(default)s)")
     parser.add_argument("--avx2", action="store_true", help="let every engine use no more than AVX2")
@@ -46,7 +48,7 @@ def main(args: list[str]) -> int:
     if options.command == "streams":
         os.environ |= environ
         for name in models:
-            _compare_streams(environments, name, options.repeat, options.into)
+            _compare_streams(environments, name, options.repeat, options.into, options.pairs.split(","))
         return 0
     exit_code = 0
     selection = (models, options.workloads.split(","), options.comparisons.split(","))
@@ -57,16 +59,18 @@ def main(args: list[str]) -> int:
     return exit_code
 
 
-def _compare_streams(environments: PeerEnvironments, model: str, repeat: int, into: Path) -> None:
+def _compare_streams(
+    environments: PeerEnvironments, model: str, repeat: int, into: Path, pairs: Sequence[str]
+) -> None:  # fmt: skip
     source, folder = environment.source(), environments.model(model)
     llama = [str(environments.batched_bench), "-t", str(len(usable_cpus()))]
-    ggufs = {label: environments.gguf(label, model) for label in dict.fromkeys(QUANTIZATIONS.values())}
-    result = {"model": model, **compare_streams(folder, llama, ggufs, repeat)}
+    ggufs = {label: environments.gguf(label, model) for label in {PAIRS[name].label for name in pairs}}
+    result = {"model": model, **compare_streams(folder, llama, ggufs, repeat, pairs)}
     forced = "-avx2" if environments.forces_avx2 else ""
     document = report.with_environment("chairlift cpu streams", result, source, ["cpu_bench", "streams", model])
     lines = (
-        f"{model} {quantization}: " + ", ".join(f"{streams} streams {ratio:.2f}" for streams, ratio in ratios.items())
-        for quantization, ratios in result["ratios"].items()
+        f"{model} {pair}: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
+        for pair, ratios in result["ratios"].items()
     )
     report_output.tell(lines, str(into / f"cpu-{model}-streams{forced}.json"), document, _print_line)
 

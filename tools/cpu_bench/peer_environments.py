@@ -21,7 +21,7 @@ from pathlib import Path
 PEERS = ("openvino", "vllm", "llama.cpp")
 PRECISIONS = {
     "openvino": {"": "fp16", "@int8": "int8", "@fp32": "fp32"},
-    "llama.cpp": {"": "bf16", "@q8_0": "q8_0", "@f32": "f32"},
+    "llama.cpp": {"": "bf16", "@q8_0": "q8_0", "@f32": "f32", "@q4_0": "q4_0", "@q4_k_m": "q4_k_m"},
 }
 """Peer -> label -> the peer's name for the precision of its weights."""
 
@@ -126,9 +126,10 @@ class PeerEnvironments:
                 target.parent.mkdir(exist_ok=True)
                 if not target.exists():
                     self._run(*command, "--outtype", PRECISIONS["llama.cpp"][label], "--outfile", target)
-            q8_0 = self.gguf("@q8_0", model)
-            if not q8_0.exists():
-                self._run(build / LLAMA_QUANTIZE, self.gguf("", model), q8_0, "q8_0")
+            for label in ("@q8_0", "@q4_0", "@q4_k_m"):
+                target = self.gguf(label, model)
+                if not target.exists():
+                    self._run(build / LLAMA_QUANTIZE, self.gguf("", model), target, PRECISIONS["llama.cpp"][label])
 
     def _uninstall_torch_extras(self, environment: str) -> None:
         """Uninstall packages that are built for another version of torch; language models do not need them."""

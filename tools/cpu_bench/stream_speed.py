@@ -1,9 +1,9 @@
-"""compare_streams(): decode tokens/s of 1, 8 and 32 streams, against llama.cpp's engine without a server.
+"""compare_streams(): decode tokens/s of 1, 8 and 32 streams, and of a prompt, against llama.cpp without a server.
 
     python -m cpu_bench.stream_speed SPEC.json RESULT.json
 
 measures Chairlift in a process of its own. llama-batched-bench measures llama.cpp. Both have the same prompt and output
-lengths, and count the tokens behind each stream's first one.
+lengths, and count the tokens behind each stream's first one, or those of a prompt until its first output token.
 """
 
 import json
@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from chairlift.bench.offline.child_process import exit_with_parent
 from chairlift.bench.offline.driver import drive_workload
+from chairlift.bench.offline.request_records import RequestRecord
 from chairlift.bench.offline.subprocess_run import environ_with, exchange
 from chairlift.bench.offline.warm_up import warm_up
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
@@ -27,14 +28,39 @@ from chairlift.llm.options import Options
 STREAMS = (1, 8, 32)
 PROMPT_TOKENS, OUTPUT_TOKENS = 64, 64
 
-QUANTIZATIONS = {"none": "", "int8": "@q8_0", "int8-channel": "@q8_0"}
-"""Chairlift's quantization -> label of llama.cpp's model."""
+PROMPT = "prompt"
+"""Key of the rate of one prompt of LONG_PROMPT_TOKENS tokens."""
+
+LONG_PROMPT_TOKENS = 512
+
+
+class Pair(NamedTuple):
+    """What is compared.
+
+    Attributes:
+        quantization: of Chairlift.
+        label: of llama.cpp's model.
+        of_file: whether Chairlift runs the same file; else the model's folder.
+    """
+
+    quantization: str
+    label: str
+    of_file: bool = False
+
+
+PAIRS = {
+    "none": Pair("none", ""), "int8": Pair("int8", "@q8_0"), "int8-channel": Pair("int8-channel", "@q8_0"),
+    "int4": Pair("int4", "@q4_0"), "Q8_0": Pair("auto", "@q8_0", True), "Q4_0": Pair("auto", "@q4_0", True),
+    "Q4_K_M": Pair("auto", "@q4_k_m", True),
+}  # fmt: skip
 
 Rates = dict[str, float]
-"""Number of streams -> decode tokens per second of all together."""
+"""Number of streams -> decode tokens per second of all together; PROMPT -> prompt tokens per second."""
 
 
-def compare_streams(model: Path, llama: Sequence[str], ggufs: Mapping[str, Path], repeat: int) -> dict[str, Any]:
+def compare_streams(
+    model: Path, llama: Sequence[str], ggufs: Mapping[str, Path], repeat: int, names: Sequence[str]
+) -> dict[str, Any]:  # fmt: skip
     """Return rates of both engines, `repeat` times in alternating order, and the medians of their ratios.
 
     Args:
@@ -42,61 +68,78 @@ def compare_streams(model: Path, llama: Sequence[str], ggufs: Mapping[str, Path]
         llama: the command of llama-batched-bench with the number of threads.
         ggufs: label -> the model in llama.cpp's format.
         repeat: runs of each.
+        names: keys of PAIRS.
 
     Raises CalledProcessError, and ChairliftError if a run of Chairlift fails.
     """
-    arms = [(quantization, None) for quantization in QUANTIZATIONS] + [(label, path) for label, path in ggufs.items()]
+    pairs = {name: PAIRS[name] for name in names}
+    labels = list(dict.fromkeys(pair.label for pair in pairs.values()))
     runs: dict[str, list[Rates]] = {}
     for number in range(repeat):
-        for name, path in arms if number % 2 == 0 else arms[::-1]:
-            if path is None:
-                options = {"dtype": "bfloat16", "quantization": name, "enable_prefix_caching": False}
-                spec = json.dumps({"model": str(model), "options": options}).encode()
+        arms = [*pairs, *labels]
+        for name in arms if number % 2 == 0 else arms[::-1]:
+            if name in pairs:
+                pair = pairs[name]
+                options = {"dtype": "bfloat16", "quantization": pair.quantization, "enable_prefix_caching": False}
+                path = ggufs[pair.label] if pair.of_file else model
+                spec = json.dumps({"model": str(path), "options": options}).encode()
                 command = [sys.executable, "-P", "-m", "cpu_bench.stream_speed"]
                 rates = exchange(command, spec, environ=environ_with(Path(__file__).parents[1]))["rates"]
                 runs.setdefault(f"chairlift {name}", []).append(rates)
             else:
-                runs.setdefault(f"llama.cpp{name}", []).append(llama_rates([*llama, "-m", str(path)]))
-    return {"streams": STREAMS, "prompt": PROMPT_TOKENS, "output": OUTPUT_TOKENS, "runs": runs, "ratios": ratios(runs)}
+                runs.setdefault(f"llama.cpp{name}", []).append(llama_rates([*llama, "-m", str(ggufs[name])]))
+    lengths = {"prompt": PROMPT_TOKENS, "output": OUTPUT_TOKENS, "long_prompt": LONG_PROMPT_TOKENS}
+    return {"streams": STREAMS, **lengths, "runs": runs, "ratios": ratios(runs)}
 
 
 def ratios(runs: Mapping[str, Sequence[Rates]]) -> dict[str, Rates]:
-    """Return the medians over the runs of Chairlift's rates over llama.cpp's, by quantization and streams."""
+    """Return the medians over the runs of Chairlift's rates over llama.cpp's, by pair and rate."""
     return {
-        quantization: {
-            streams: statistics.median(
-                ours[streams] / theirs[streams]
-                for ours, theirs in zip(runs[f"chairlift {quantization}"], runs[f"llama.cpp{label}"], strict=True)
+        name: {
+            key: statistics.median(
+                ours[key] / theirs[key]
+                for ours, theirs in zip(runs[f"chairlift {name}"], runs[f"llama.cpp{pair.label}"], strict=True)
             )
-            for streams in map(str, STREAMS)
+            for key in (*map(str, STREAMS), PROMPT)
         }
-        for quantization, label in QUANTIZATIONS.items()
-        if f"llama.cpp{label}" in runs
+        for name, pair in PAIRS.items()
+        if f"chairlift {name}" in runs and f"llama.cpp{pair.label}" in runs
     }
 
 
 def llama_rates(command: Sequence[str]) -> Rates:
     """Return the rates of llama-batched-bench. Raises CalledProcessError."""
-    context = max(STREAMS) * (PROMPT_TOKENS + OUTPUT_TOKENS)
-    lengths = ("-npp", str(PROMPT_TOKENS), "-ntg", str(OUTPUT_TOKENS), "-npl", ",".join(map(str, STREAMS)))
-    output = subprocess.run(
-        [*command, "-c", str(context), *lengths, "--output-format", "jsonl"], capture_output=True, text=True, check=True
-    ).stdout
-    rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    return {str(row["pl"]): row["speed_tg"] for row in rows}
+
+    def rows(prompt: int, output: int, streams: Sequence[int]) -> list[dict[str, Any]]:
+        context = max(streams) * (prompt + output)
+        lengths = ("-npp", str(prompt), "-ntg", str(output), "-npl", ",".join(map(str, streams)))
+        found = subprocess.run(
+            [*command, "-c", str(context), *lengths, "--output-format", "jsonl"],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        return [json.loads(line) for line in found.splitlines() if line.startswith("{")]
+
+    decoded = {str(row["pl"]): row["speed_tg"] for row in rows(PROMPT_TOKENS, OUTPUT_TOKENS, STREAMS)}
+    (prompt,) = rows(LONG_PROMPT_TOKENS, 1, (1,))
+    return {**decoded, PROMPT: prompt["speed_pp"]}
 
 
 def own_rates(model: str, options: dict[str, Any]) -> Rates:
     """Return Chairlift's rates in this process. Raises ConfigError and ModelError."""
     random, found = Random(0), {}
+
+    def records(streams: int, prompt: int, output: int) -> Sequence[RequestRecord]:
+        prompts = [tuple(random.randrange(256) for _ in range(prompt)) for _ in range(streams)]
+        items = [WorkloadRequest(at=0.0, prompt_token_ids=each, output_tokens=output) for each in prompts]
+        return drive_workload(service, Workload(name="streams", seed=0, items=tuple(items))).records
+
     with closing((service := prepare(model, cast("Options", options)).start()).client):
         warm_up(service)
         for streams in STREAMS:
-            prompts = [tuple(random.randrange(256) for _ in range(PROMPT_TOKENS)) for _ in range(streams)]
-            items = [WorkloadRequest(at=0.0, prompt_token_ids=each, output_tokens=OUTPUT_TOKENS) for each in prompts]
-            records = drive_workload(service, Workload(name="streams", seed=0, items=tuple(items))).records
-            began, ended = (max(record.stamps[place] for record in records) for place in (0, -1))
+            made = records(streams, PROMPT_TOKENS, OUTPUT_TOKENS)
+            began, ended = (max(record.stamps[place] for record in made) for place in (0, -1))
             found[str(streams)] = streams * (OUTPUT_TOKENS - 1) / (ended - began)
+        found[PROMPT] = LONG_PROMPT_TOKENS / records(1, LONG_PROMPT_TOKENS, 1)[0].stamps[0]
     return found
 
 

@@ -48,9 +48,9 @@ is made of them is kept in the user's cache (`CHAIRLIFT_CACHE`, else `XDG_CACHE_
 * Vision parts (mmproj), calibration data (imatrix), LoRA adapters, types below 4 bits, big-endian files and version 1
   are refused with what to use instead.
 
-The native kernels multiply by the codes and scales of the file as they are, whatever mixture of types it has, and
-round only the inputs of products, to 8 bits for each 32 of them, as llama.cpp does. Weights take the memory that they
-take in the file, and up to 3 % more (MXFP4: 6 %). Queries, keys and values, or the two weights of a gate, of which one has no
+The native kernels multiply by the codes and scales of the file as they are, whatever mixture of types it has, and round
+only the inputs of products, to 8 bits for each 32 of them, as llama.cpp does. Weights take the memory that they take in
+the file, and up to 3 % more (MXFP4: 6 %). Queries, keys and values, or the two weights of a gate, of which one has no
 codes (F16, BF16, F32), are dequantized together, and so are all with `--quantization none`, with torch's kernels and on
 a GPU: exactly in float32, then rounded to the `--dtype` of the model. `--quantization int8` and `int4` round the
 numbers again."""
