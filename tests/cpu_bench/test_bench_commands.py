@@ -37,7 +37,7 @@ def all_commands(peers: PeerEnvironments, folder: Path) -> list[list[str]]:
 
 def test_every_run_is_a_valid_command(tmp_path: Path) -> None:
     commands = all_commands(prepare_fakes(tmp_path), tmp_path)
-    assert len(commands) == len(SHAPES) * (len(WORKLOADS) * 3 + 1)
+    assert len(commands) == len(SHAPES) * (len(WORKLOADS) * 7 + 1)
     assert len({command[command.index("--json") + 1] for command in commands}) == len(commands)
     parser = build_parser()
     for command in commands:

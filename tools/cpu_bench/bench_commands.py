@@ -18,17 +18,21 @@ class Comparison:
         peers: other engines, with labels that bench/peers/registry.py and peer_environments.py define.
         compared: an option of our engine with the values to compare; "" for none.
         dtype: of activations, and of weights that are not quantized.
+        file: label of llama.cpp's model, which our engine runs, too; None for the model's folder.
     """
 
     name: str
     peers: tuple[str, ...]
     compared: str = ""
     dtype: str = "bfloat16"
+    file: str | None = None
 
 
 COMPARISONS = (
     Comparison("bf16", ("openvino", "vllm", "llama.cpp")),
     Comparison("int8", ("openvino@int8", "llama.cpp@q8_0"), "quantization=int8,int8-channel"),
+    Comparison("int4", ("openvino@int4",), "quantization=int4"),
+    *(Comparison(name, (f"llama.cpp@{name}",), file=f"@{name}") for name in ("q4_0", "q4_k_m", "q8_0")),
     Comparison("float32", ("openvino@fp32", "vllm", "llama.cpp@f32"), dtype="float32"),
     Comparison("transformers", ("transformers", "transformers-single")),
 )
@@ -38,7 +42,8 @@ def make_command(
     environments: PeerEnvironments, model: str, workload: str, comparison: Comparison, repeat: int, into: Path
 ) -> list[str]:
     """Return the arguments of `chairlift` for one run; peers that are not prepared are left out."""
-    args = ["bench", "offline", str(environments.model(model)), "--dtype", comparison.dtype]
+    own = environments.model(model) if comparison.file is None else environments.gguf(comparison.file, model)
+    args = ["bench", "offline", str(own), "--dtype", comparison.dtype]
     args += ["--workload", workload]
     args += ["--repeat", str(repeat)]
     if comparison.compared:

@@ -11,6 +11,8 @@
 A peer that cannot be prepared on this machine is reported and left out.
 """
 
+import json
+import math
 import os
 import subprocess
 import sys
@@ -20,7 +22,7 @@ from pathlib import Path
 
 PEERS = ("openvino", "vllm", "llama.cpp")
 PRECISIONS = {
-    "openvino": {"": "fp16", "@int8": "int8", "@fp32": "fp32"},
+    "openvino": {"": "fp16", "@int8": "int8", "@fp32": "fp32", "@int4": "int4"},
     "llama.cpp": {"": "bf16", "@q8_0": "q8_0", "@f32": "f32", "@q4_0": "q4_0", "@q4_k_m": "q4_k_m"},
 }
 """Peer -> label -> the peer's name for the precision of its weights."""
@@ -93,7 +95,9 @@ class PeerEnvironments:
                     self._make_environment("openvino-export", ["optimum-intel", "openvino", "nncf"])
                     self._uninstall_torch_extras("openvino-export")
                     optimum_cli = self.folder / "openvino-export/bin/optimum-cli"
-                    args = ("export", "openvino", "--task", "text-generation-with-past", "--weight-format", precision)
+                    args = ["export", "openvino", "--task", "text-generation-with-past", "--weight-format", precision]
+                    if precision == "int4":
+                        args += ["--group-size", str(_group_size(self.model(model)))]
                     self._run(optimum_cli, *args, "--model", self.model(model), target)
 
     def _prepare_vllm(self, models: Sequence[str]) -> None:
@@ -176,3 +180,9 @@ class PeerEnvironments:
     def _run(self, *command: str | Path) -> None:
         self._print_line(" ".join(map(str, command)))
         subprocess.run([str(word) for word in command], check=True)
+
+
+def _group_size(model: Path) -> int:
+    """Return the largest group size up to OpenVINO's default, 128, that divides the inputs of all layers of a model."""
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    return math.gcd(128, config["hidden_size"], config["intermediate_size"])
