@@ -6,6 +6,8 @@ from pathlib import Path
 from chairlift import demo
 from chairlift.bench.report.model_size_fields import model_shape
 from chairlift.llm.builtin_models import DEMO, RANDOM
+from support_gguf_models import write_gguf
+from support_models import VOCAB_SIZE
 
 
 def test_a_shape_is_what_the_config_says(tmp_path: Path) -> None:
@@ -19,3 +21,9 @@ def test_a_shape_is_what_the_config_says(tmp_path: Path) -> None:
     assert model_shape("owner/never-fetched") is model_shape(RANDOM) is None
     assert model_shape(None) == model_shape(DEMO) == model_shape(str(demo.FOLDER))
     assert model_shape("no/such/folder/at/all") is None
+
+
+def test_a_gguf_file_has_the_sizes_of_its_metadata(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "a.gguf", "qwen3", lambda _: "Q8_0")
+    found = model_shape(str(tmp_path / "a.gguf"))
+    assert found is not None and (found["hidden_size"], found["vocab_size"]) == (256, VOCAB_SIZE)

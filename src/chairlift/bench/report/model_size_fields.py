@@ -1,4 +1,4 @@
-"""model_shape: the size fields of a model's config.json, for a report."""
+"""model_shape: the size fields of a model's config.json, for a report; those of a GGUF file from its metadata."""
 
 import json
 from pathlib import Path
@@ -13,8 +13,12 @@ SHAPE = (
 
 
 def model_shape(model: str | None) -> dict[str, Any] | None:
-    """Return the size fields of a model's config.json, None without a local one."""
+    """Return the size fields of a model's config.json, None without a local one. Raises as model_folder()."""
     folder = embedded_folder(model) or Path(str(model)).expanduser()
+    if folder.is_file():
+        from chairlift.llm.build import model_folder  # the interpreters of peers, which have no GGUF files, lack it
+
+        folder = model_folder(model) or folder
     path = folder / "config.json"
     if not path.is_file():
         path = _in_hub_cache(str(model)) or path
