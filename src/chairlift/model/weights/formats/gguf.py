@@ -6,8 +6,8 @@ added. Types with scales are dequantized some rows at a time.
 
 import mmap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +74,11 @@ class GGUFWeight:
 
     def dense(self, part: Part | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """See StoredWeight; raises ModelError for a scale that is infinite or NaN."""
-        return dense_rows(self.shape, part, dtype or FLOATS.get(self.dtype, torch.float32), self._read)
+        known = FLOATS.get(self.dtype)
+        if known is not None and self.order is None and not self.subtracted:
+            numbers = torch.from_numpy(self._stored()).view(known).view(self.shape)  # mapped, as long as it is used
+            return (numbers if part is None else numbers[part]).to(dtype or known)
+        return dense_rows(self.shape, part, dtype or known or torch.float32, self._read)
 
     @property
     def codes_type(self) -> str | None:
@@ -158,4 +162,12 @@ def stored_files(folder: Path) -> Iterator[WeightFile]:
 def _read(folder: Path) -> GGUFFile:
     file = gguf_file_of(folder)
     assert file is not None, f"{folder} is not of a GGUF file"
-    return read_gguf(file)
+    stat = file.stat() if file.is_file() else None
+    return _read_unchanged(file, stat and stat.st_mtime_ns, stat and stat.st_size)
+
+
+@lru_cache(maxsize=1)
+def _read_unchanged(file: Path, mtime_ns: int | None, size: int | None) -> GGUFFile:
+    """Return what read_gguf does, without lists: the tokenizer is in the folder. A start asks for it several times."""
+    gguf = read_gguf(file)
+    return replace(gguf, metadata={key: value for key, value in gguf.metadata.items() if not isinstance(value, list)})
