@@ -10,6 +10,7 @@ import torch
 from chairlift.core.errors import ConfigError
 from chairlift.model import machine_and_model_report as model_report
 from chairlift.model.config import device_option
+from chairlift.model.config.gguf_folder import gguf_folder
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.weight_kinds import KINDS
@@ -17,6 +18,7 @@ from chairlift.model.machine_and_model_report import UNLIMITED, ModelReport, ins
 from chairlift.model.runner.free_memory import FreeMemory
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_bridged_models import BRIDGED, bridged_model, save_bridged
+from support_gguf_models import write_gguf
 from support_models import save_tiny
 from support_native import need_native
 
@@ -210,3 +212,15 @@ def test_int8_takes_half_of_bfloat16(tmp_path: Path) -> None:
         for kind in ("none", "int8", "int8-channel")
     ]
     assert sizes[0] == 2 * sizes[2] and sizes[1] == int(sizes[2] * 34 / 32)
+
+
+def test_codes_that_the_kernels_keep_take_the_bytes_of_the_file(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "a.gguf", "qwen3", lambda name: "F16" if "attn_k" in name else "Q4_0")
+    folder = gguf_folder(tmp_path / "a.gguf")
+
+    def facts(**options: Any) -> dict[str, Any]:
+        return inspect_model(folder, RunnerConfig(model=str(folder), dtype="bfloat16", device="cpu", **options)).facts
+
+    parameters, dense = facts()["parameters"], 2 * 128 * 256 + (2 * (2 * 256 + 2 * 64) + 256)  # two keys, and the norms
+    assert facts()["weight_bytes"] == (parameters - dense) * 18 // 32 + 2 * dense
+    assert facts(quantization="none")["weight_bytes"] == facts(kernels="torch")["weight_bytes"] == 2 * parameters

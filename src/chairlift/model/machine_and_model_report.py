@@ -17,7 +17,7 @@ from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.device_option import check_kv_cache_device, check_quantization_device, pick_device
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.model_config import ModelConfig
-from chairlift.model.config.runner_config import RunnerConfig, compute_dtype
+from chairlift.model.config.runner_config import FILE_QUANTIZATION, RunnerConfig, compute_dtype, selects_native_kernels
 from chairlift.model.config.runner_option_checks import check_options, refuse_float8
 from chairlift.model.config.select_model_config import NATIVE, TRANSFORMERS, read_config
 from chairlift.model.config.transformers_config import TransformersConfig
@@ -121,7 +121,7 @@ def inspect_model(folder: Path, options: RunnerConfig) -> ModelReport:
         options = RunnerConfig()
     config = report.attempt(lambda: read_config(folder, options.model_impl))
     if config is not None:
-        config, shapes = _read_weights(report, folder, config)
+        config, shapes, checkpoint = _read_weights(report, folder, config)
         config = replace(config, dtype=resolve_dtype(options.dtype, config.dtype))
         report.facts |= {
             "architecture": config.architecture, "dtype": config.dtype,
@@ -131,7 +131,7 @@ def inspect_model(folder: Path, options: RunnerConfig) -> ModelReport:
         if isinstance(config, TransformersConfig):
             config = _measure_layers(report, folder, config)
             report.attempt(lambda: refuse_float8(options, config.architecture))
-        _size_memory(report, options, config, shapes)
+        _size_memory(report, options, config, shapes, checkpoint)
     return report
 
 
@@ -152,11 +152,13 @@ def _measure_layers(report: ModelReport, folder: Path, config: TransformersConfi
     )  # fmt: skip
 
 
-def _read_weights(report: ModelReport, folder: Path, config: ModelConfig) -> tuple[ModelConfig, Shapes]:
+def _read_weights(
+    report: ModelReport, folder: Path, config: ModelConfig
+) -> tuple[ModelConfig, Shapes, Checkpoint | None]:  # fmt: skip
     """Read the headers of the weights; returns the config completed from them, and the shapes of the parameters."""
     checkpoint = report.attempt(lambda: Checkpoint.open(folder, config.architecture))
     if checkpoint is None:
-        return config, parameter_shapes(config) if isinstance(config, DecoderConfig) else {}
+        return config, parameter_shapes(config) if isinstance(config, DecoderConfig) else {}, None
     report.facts["stored_types"] = checkpoint.stored_types()
     if isinstance(config, DecoderConfig):
         resolved = replace(
@@ -167,17 +169,23 @@ def _read_weights(report: ModelReport, folder: Path, config: ModelConfig) -> tup
         shapes = parameter_shapes(resolved)
         report.facts["checkpoint_dtype"] = resolved.dtype
         report.attempt(lambda: checkpoint.check(shapes))
-        return resolved, shapes
+        return resolved, shapes, checkpoint
     config = replace(config, dtype=resolve_dtype("auto", config.dtype or checkpoint.largest_dtype()))
     report.facts["checkpoint_dtype"] = config.dtype
-    return config, {name: stored.shape for name, stored in checkpoint.tensors.items()}
+    return config, {name: stored.shape for name, stored in checkpoint.tensors.items()}, checkpoint
 
 
-def _size_memory(report: ModelReport, options: RunnerConfig, config: ModelConfig, shapes: Shapes) -> None:
+def _size_memory(
+    report: ModelReport, options: RunnerConfig, config: ModelConfig, shapes: Shapes, checkpoint: Checkpoint | None
+) -> None:  # fmt: skip
     """Compute the memory of weights, step and cache on the device of the options."""
-    weights = weight_bytes(shapes, config.dtype or "", options.quantization)
-    report.facts["weight_bytes"] = weights
     device = report.attempt(lambda: pick_device(options.device))
+    on_cpu = device is not None and device.type == "cpu"
+    is_native = isinstance(config, DecoderConfig) and selects_native_kernels(options, config.dtype, on_cpu=on_cpu)
+    keeps_codes = is_native and options.quantization == FILE_QUANTIZATION
+    kept = report.attempt(checkpoint.code_bytes) if keeps_codes and checkpoint is not None else None
+    weights = weight_bytes(shapes, config.dtype or "", options.quantization, kept)
+    report.facts["weight_bytes"] = weights
     max_model_len = report.attempt(lambda: config.context_length(options.max_model_len))
     if device is None or max_model_len is None:
         return

@@ -35,6 +35,9 @@ GGML_TYPES = {
 }  # fmt: skip
 """Types that Chairlift reads, by their number in the file."""
 
+TYPES_BY_NAME = {each.name: each for each in GGML_TYPES.values()}
+"""The same by their names."""
+
 UNSUPPORTED_TYPES = {
     4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS",
     19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M",

@@ -106,16 +106,20 @@ class RunnerConfig:
         return msgspec.msgpack.decode(payload, type=RunnerConfig)
 
 
-def compute_dtype(config: RunnerConfig, dtype: str | None, *, on_cpu: bool) -> str | None:
-    """Return the dtype of activations and KV cache for weights of `dtype`, by the kernels that the options select.
+def selects_native_kernels(config: RunnerConfig, dtype: str | None, *, on_cpu: bool) -> bool:
+    """Return whether the options select the native kernels for weights of `dtype`.
 
-    Whether the native kernels run a model depends on more: head sizes and activations, which almost all models fit.
+    Whether they run a model depends on more: head sizes and activations, which almost all models fit.
     """
     selects_torch = config.kernels == "torch" or config.quantization == FLOAT8_QUANTIZATION
     selects_torch |= config.tensor_parallel_size > 1 or config.block_size % NATIVE_BLOCK_MULTIPLE != 0
-    if not on_cpu or selects_torch or not config.attention_backend == config.kv_cache_dtype == AUTO_DTYPE:
-        return dtype
-    return NATIVE_COMPUTE_DTYPES.get(str(dtype), dtype)
+    is_auto = config.attention_backend == config.kv_cache_dtype == AUTO_DTYPE
+    return on_cpu and not selects_torch and is_auto and str(dtype) in NATIVE_COMPUTE_DTYPES
+
+
+def compute_dtype(config: RunnerConfig, dtype: str | None, *, on_cpu: bool) -> str | None:
+    """Return the dtype of activations and KV cache for weights of `dtype`, by the kernels that the options select."""
+    return NATIVE_COMPUTE_DTYPES[str(dtype)] if selects_native_kernels(config, dtype, on_cpu=on_cpu) else dtype
 
 
 def cache_name(config: RunnerConfig, dtype: str | None, computed: str | None) -> str:

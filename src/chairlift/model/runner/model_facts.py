@@ -19,8 +19,17 @@ FLOAT8_SCALE_BYTES = 4
 """Bytes of the scale of a row of 8-bit floats."""
 
 
-def weight_bytes(shapes: Mapping[str, tuple[int, ...]], dtype: str, quantization: str) -> int:
-    """Return the bytes of parameters, by name, of a dtype's name, in the quantization of the options."""
+def weight_bytes(
+    shapes: Mapping[str, tuple[int, ...]], dtype: str, quantization: str, kept: Mapping[str, int] | None = None
+) -> int:  # fmt: skip
+    """Return the bytes of parameters, by name, of a dtype's name, in the quantization of the options.
+
+    `kept` has the bytes of those whose codes are kept from the checkpoint.
+    """
+    kept = {name: count for name, count in (kept or {}).items() if name in shapes}
+    if kept:
+        dense = {name: shape for name, shape in shapes.items() if name not in kept}
+        return sum(kept.values()) + weight_bytes(dense, dtype, quantization)
     num_parameters = sum(map(math.prod, shapes.values()))
     if quantization == "int4":
         in_layers = sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(LAYERS))

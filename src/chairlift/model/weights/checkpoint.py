@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
+from chairlift.model.config.gguf_types import TYPES_BY_NAME
 from chairlift.model.device.dtypes import SAFETENSORS_DTYPES
 from chairlift.model.weights.formats.registry import format_of
 from chairlift.model.weights.formats.safetensors import BASE_PREFIXES
@@ -129,6 +130,14 @@ class Checkpoint:
             sizes[stored.dtype] += math.prod(stored.shape)
         shares = ((name, size / max(1, sizes.total())) for name, size in sizes.most_common())
         return ", ".join(f"{name} {share:.0%}" if share >= 0.005 else f"{name} <1%" for name, share in shares)
+
+    def code_bytes(self) -> dict[str, int]:
+        """Return the bytes of blocks of each tensor that has codes; reads scales where the format must look at them."""
+        found = {}
+        for name, stored in self.tensors.items():
+            if (kind := stored.codes_type) is not None:
+                found[name] = stored.shape[0] * TYPES_BY_NAME[kind].row_bytes(stored.shape[1])
+        return found
 
     def read(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         """Return a tensor in its own dtype, mapped from its file; or, if it must be computed, in `dtype`."""

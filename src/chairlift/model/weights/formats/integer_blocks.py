@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from chairlift.model.config.gguf_types import GGML_TYPES, GGMLType
+from chairlift.model.config.gguf_types import TYPES_BY_NAME, GGMLType
 from chairlift.model.kernels.block_rows import BlockRows
 from chairlift.model.weights.formats.dense_rows import dense_rows
 
@@ -32,8 +32,7 @@ MAX_ROUNDING = 2**-9
 MAX_SHIFT = 2**-6
 """The largest share of a scale by which minima may be rounded; bfloat16 rounds a number of 8 scales by as much."""
 
-_TYPES = {each.name: each for each in GGML_TYPES.values()}
-Q4_0, Q4_1, Q8_0 = _TYPES["Q4_0"], _TYPES["Q4_1"], _TYPES["Q8_0"]
+Q4_0, Q4_1, Q8_0 = TYPES_BY_NAME["Q4_0"], TYPES_BY_NAME["Q4_1"], TYPES_BY_NAME["Q8_0"]
 
 
 @dataclass(frozen=True, slots=True)
