@@ -1,7 +1,9 @@
 """inspect_model, read_model_sizes: what is known of a model and the machine without starting an engine."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import ChairliftError, ConfigError, ModelError
@@ -9,13 +11,17 @@ from chairlift.llm.build import model_folder, prepare
 from chairlift.llm.builtin_models import RANDOM
 from chairlift.llm.options import Options
 
+DENSE_BYTES = 2
+"""Bytes of a number without codes, for a mean over many."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSizes:
     """What config.json says about a model, whether or not Chairlift runs it.
 
     Attributes:
-        content: the object in config.json.
+        content: the object in config.json; of a GGUF file with a `quantization_config` of the method "gguf", which has
+            the `bits` of a weight in the layers, and `table_bits` and `head_bits` where they are known.
         config: the fields of the loader's DecoderConfig; None for an architecture that is not Chairlift's own.
         problems: why the model cannot be run as it is.
     """
@@ -31,6 +37,7 @@ def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSiz
     Raises ModelError when there is no such model or no config.json.
     """
     from chairlift.model.config.decoder_config import DecoderConfig
+    from chairlift.model.config.gguf_folder import gguf_file_of
     from chairlift.model.config.model_folder import read_json
     from chairlift.model.config.quantized_checkpoint import QUANTIZATION_FIELDS, check_quantization
     from chairlift.model.config.select_model_config import parse_config
@@ -48,7 +55,26 @@ def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSiz
         check_quantization(content)
     except ModelError as error:
         problems.append(error.message)
+    if gguf_file_of(folder) is not None and config is not None:
+        content = {**content, "quantization_config": _gguf_entry(folder, str(config["architecture"]))}
     return ModelSizes(content=content, config=config, problems=tuple(problems))
+
+
+def _gguf_entry(folder: Path, architecture: str) -> dict[str, Any]:
+    """Return the bits of weights in the folder of a GGUF file, as ModelSizes.content has them. Raises ModelError."""
+    from chairlift.model.weights.checkpoint import Checkpoint
+
+    checkpoint = Checkpoint.open(folder, architecture)
+    kept = checkpoint.code_bytes()
+    sizes = {name: math.prod(each.shape) for name, each in checkpoint.tensors.items() if len(each.shape) == 2}
+    places = {"bits": "model.layers.", "table_bits": "model.embed_tokens.", "head_bits": "lm_head."}
+    entry: dict[str, Any] = {"quant_method": "gguf"}
+    for key, beginning in places.items():
+        own = [name for name in sizes if name.startswith(beginning)]
+        if own:
+            num_bytes = sum(kept.get(name, DENSE_BYTES * sizes[name]) for name in own)
+            entry[key] = 8 * num_bytes / sum(sizes[name] for name in own)
+    return {"head_bits": entry["table_bits"], **entry} if "table_bits" in entry else entry
 
 
 def resolve_dtype_option(option: str, stored: str | None) -> str:

@@ -1,6 +1,7 @@
 """ModelMemory: bytes of weights and KV cache against the project's own sizes; splits over devices."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -125,3 +126,13 @@ def test_float16_on_a_cpu_has_a_cache_and_activations_of_float32() -> None:
     assert on_cpu.step_bytes() == float32.step_bytes() > on_gpu.step_bytes()
     for options in ({"kv_cache_dtype": "fp8"}, {"quantization": "fp8"}):
         assert memory("Qwen3-0.6B", dtype="float16", on_cpu=True, **options).computed_itemsize == 2
+
+
+def test_a_gguf_file_keeps_its_bits_on_a_cpu_and_is_dequantized_for_a_gpu() -> None:
+    entry = {"quant_method": "gguf", "bits": 4.5, "table_bits": 6.5, "head_bits": 8.5}
+    shape = shape_of_content({**TINY, "model_type": "llama", "quantization_config": entry})
+    kept = ModelMemory(shape=shape, dtype="bfloat16", on_cpu=True)
+    assert (kept.matrix_bytes, kept.table_bytes, kept.head_bytes) == (4.5 / 8, 6.5 / 8, 8.5 / 8)
+    for other in (replace(kept, on_cpu=False), replace(kept, quantization="none")):
+        assert other.matrix_bytes == other.table_bytes == other.head_bytes == 2
+    assert replace(kept, quantization="int8").matrix_bytes == 1 + 2 / 32

@@ -45,7 +45,7 @@ def test_bits_of_quantized_weights(quantization: dict[str, Any], bits: float) ->
         (lambda: memory("Qwen3-0.6B", kv_cache_dtype="fp8", quantization="int8"),
          "kv_cache_dtype 'fp8' is not for the native kernels, which quantization 'int8' selects"),
         (lambda: check_dtype("int3"), "dtype 'int3' is unknown"),
-        (lambda: memory("Qwen3-0.6B", quantization="int2"), "unknown quantization 'int2'; available are none, int8"),
+        (lambda: memory("Qwen3-0.6B", quantization="int2"), "unknown quantization 'int2'; available are auto, none"),
         (lambda: weight_bits({"quant_method": "new"}), "the bits of quant_method 'new' are unknown"),
     ],
 )  # fmt: skip

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from chairlift.bench.planning.model_shape import ModelShape
-from chairlift.bench.planning.weight_quantization import has_plain_attention, weight_bits
+from chairlift.bench.planning.weight_quantization import GGUF, has_plain_attention, weight_bits
 from chairlift.core.errors import ConfigError
 
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -23,7 +23,10 @@ FLOAT8 = "fp8"
 FLOAT8_SCALE_BYTES = 4
 """Bytes of the scale of a weight's row of 8-bit floats."""
 
-QUANTIZATIONS = ("none", *NATIVE_QUANTIZATION, FLOAT8)
+FILE = "auto"
+"""Value of Chairlift's --quantization for weights as the checkpoint has them; "none" dequantizes them."""
+
+QUANTIZATIONS = (FILE, "none", *NATIVE_QUANTIZATION, FLOAT8)
 KV_CACHE_DTYPES = ("auto", FLOAT8)
 
 
@@ -42,7 +45,7 @@ class ModelMemory:
         shape: the model.
         dtype: a key of DTYPE_BYTES: of weights that are not quantized, and of the computation and an "auto" KV cache,
             which are float32 for weights of float16 on a CPU.
-        quantization: Chairlift's --quantization, or "none".
+        quantization: Chairlift's --quantization.
         kv_cache_dtype: Chairlift's --kv-cache-dtype, or "auto".
         block_size: tokens of a KV cache block.
         max_batch_tokens: tokens in a step.
@@ -52,7 +55,7 @@ class ModelMemory:
 
     shape: ModelShape
     dtype: str
-    quantization: str = "none"
+    quantization: str = FILE
     kv_cache_dtype: str = "auto"
     block_size: int = 16
     max_batch_tokens: int = 2048
@@ -93,25 +96,35 @@ class ModelMemory:
         """Bytes of a weight in the layers' projections."""
         if self.quantization == FLOAT8:
             return 1 + FLOAT8_SCALE_BYTES / self.shape.hidden_size
-        if self.quantization != "none":
+        if self.quantization in NATIVE_QUANTIZATION:
             return NATIVE_QUANTIZATION[self.quantization]
-        return weight_bits(self.shape.quantization) / 8 if self.shape.quantization else float(self.itemsize)
+        return weight_bits(self.shape.quantization) / 8 if self._keeps_codes else float(self.itemsize)
+
+    @property
+    def _keeps_codes(self) -> bool:
+        """Whether weights are as the checkpoint has them, and it is quantized; GPUs have no kernels for GGUF."""
+        is_gguf = self.shape.quantization.get("quant_method") == GGUF
+        return self.quantization == FILE and bool(self.shape.quantization) and (self.on_cpu or not is_gguf)
 
     @property
     def attention_bytes(self) -> float:
         """Bytes of a weight in the projections of attention, which a checkpoint's quantization may leave out."""
-        is_plain = self.quantization == "none" and has_plain_attention(self.shape.quantization)
+        is_plain = self._keeps_codes and has_plain_attention(self.shape.quantization)
         return float(self.itemsize) if is_plain else self.matrix_bytes
 
     @property
     def head_bytes(self) -> float:
-        """Bytes of a parameter of the lm_head, which the quantizations of Chairlift's CPU kernels include."""
+        """Bytes of a parameter of the lm_head, which the quantizations of Chairlift's CPU kernels and GGUF include."""
+        if self._keeps_codes and "head_bits" in self.shape.quantization:
+            return float(self.shape.quantization["head_bits"]) / 8
         quantization = "int8" if self.quantization == "int4" else self.quantization  # as native_backend.py
         return NATIVE_QUANTIZATION.get(quantization, float(self.itemsize))
 
     @property
     def table_bytes(self) -> float:
-        """Bytes of a parameter of the embedding table, which is quantized only where it is the lm_head, too."""
+        """Bytes of a parameter of the embedding table, which only GGUF quantizes where it is not the lm_head, too."""
+        if self._keeps_codes and "table_bits" in self.shape.quantization:
+            return float(self.shape.quantization["table_bits"]) / 8
         return self.head_bytes if self.shape.is_tied else float(self.itemsize)
 
     @property

@@ -156,7 +156,7 @@ def _options(plan: CapacityPlan) -> list[tuple[str, str]]:
     memory = plan.given.memory
     options = [("max-model-len", str(plan.given.load.tokens))]
     options += [("dtype", memory.dtype)] * (memory.shape.dtype != memory.dtype)
-    options += [("quantization", memory.quantization)] * (memory.quantization != "none")
+    options += [("quantization", memory.quantization)] * (memory.quantization != "auto")
     options += [("kv-cache-dtype", memory.kv_cache_dtype)] * (memory.kv_cache_dtype != "auto")
     return [*options, ("max-memory", f"{max(1, plan.replica.kv_cache // 10**6)}MB")]
 

@@ -8,6 +8,9 @@ from chairlift.core.errors import ConfigError
 METHOD_BITS = {"fp8": 8, "mxfp4": 4, "fbgemm_fp8": 8, "awq": 4, "gptq": 4, "bitsandbytes": 8, "compressed-tensors": 8}
 """Bits of a weight by `quant_method` of config.json, where the object itself names none."""
 
+GGUF = "gguf"
+"""Method of a GGUF file, whose entry llm/model_inspection.py makes: the bits, with scales, are those of its tensors."""
+
 SCALE_BITS = 16
 """Bits of the scale of a group of quantized weights."""
 
@@ -18,6 +21,8 @@ GROUP_SIZES = {"mxfp4": 32}
 def weight_bits(quantization: Mapping[str, Any]) -> float:
     """Return the bits of a quantized weight, its share of the scale included. Raises ConfigError for a new method."""
     method = str(quantization.get("quant_method") or "bitsandbytes")
+    if method == GGUF:
+        return float(quantization["bits"])
     quantization = {**quantization, **_group_weights(quantization)}
     bits = quantization.get("bits") or quantization.get("w_bit")
     if quantization.get("load_in_4bit") or quantization.get("_load_in_4bit"):
