@@ -16,6 +16,7 @@ from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.decoder import TorchDecoder
 from chairlift.model.layers.ops import TorchOps
+from chairlift.model.layers.triton_ops import TritonOps
 from chairlift.model.sampling.device.triton_sampling import TritonSamplingOps
 from support_batches import Row, make_batch
 from support_models import save_tiny
@@ -33,7 +34,7 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 WIDE = drawn(48)
 CALLS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda x: OPS.linear(x, drawn(40, 48), drawn(40)),
-    "float8": lambda x: OPS.float8_linear(x, Float8Weight(*quantize_rows(drawn(32, 48))), drawn(32)),
+    "float8": lambda x: OPS.linear(x, Float8Weight(*quantize_rows(drawn(32, 48))), drawn(32)),
     "norm": lambda x: OPS.rms_norm(x, WIDE, 1e-5),
     "norm of heads": lambda x: OPS.rms_norm(x.view(-1, 3, 16), drawn(3, 16), 1e-5),
     "sum and norm": lambda x: torch.cat(OPS.add_rms_norm(x, x * 3, WIDE, 1e-5), -1),
@@ -104,3 +105,9 @@ def test_a_token_has_the_same_logits_however_its_prompt_is_divided_and_whatever_
     more = (([length], 30), ([*[1] * 3, length - 3], 12), ([length - 7, *[1] * 7], 0)) if FULL else ()
     for parts, beside in (([7, 1, length - 8], 1), *more):
         assert torch.equal(made(parts, beside), whole), (parts, beside)
+
+
+def test_no_product_is_that_of_another_implementation() -> None:
+    assert BatchInvariantOps.products.keys() == TorchOps.products.keys()
+    others = {*TorchOps.products.values(), *TritonOps.products.values()}
+    assert not others & {*BatchInvariantOps.products.values()}, "each must be the same in every batch"

@@ -41,8 +41,9 @@ class ReferenceOps(FusedOps):
     def __init__(self, factor: float = 1.0) -> None:
         super().__init__(packs=False)
         self._factor = factor
+        self.products = {**self.products, Float8Weight: self._float8_product}
 
-    def float8_linear(self, x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
+    def _float8_product(self, x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
         (values, scales), wide = quantize_rows(x), weight.values.double() * weight.scales.double()[:, None]
         product = (values.double() * scales.double()[:, None] * self._factor) @ wide.T
         return (product if bias is None else product + bias.double()).to(x.dtype)

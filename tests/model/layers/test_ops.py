@@ -7,6 +7,7 @@ from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
 from chairlift.model.config.decoder_config import ACTIVATIONS
+from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.ops import TorchOps
 from support_shares import for_each
 
@@ -82,3 +83,11 @@ def test_no_operation_changes_its_arguments() -> None:
     ops.rms_norm(x, weight, 1e-6), ops.rms_norm_float32(x, weight, 1e-6), ops.gated_activation(x, other, "silu")
     ops.rotate(x, cos, sin), ops.softcap(x, 2.0), ops.linear(x, torch.ones(3, 8), None)
     assert torch.equal(x, before)
+
+
+def test_a_product_is_chosen_by_the_type_of_the_weight() -> None:
+    x, weight = torch.ones(2, 3), torch.full((4, 3), 2.0)
+    eight_bits = Float8Weight(*quantize_rows(weight))
+    assert torch.equal(TorchOps().linear(x, torch.nn.Parameter(weight), None), torch.full((2, 4), 6.0))
+    torch.testing.assert_close(TorchOps().linear(x, eight_bits, torch.ones(4)), torch.full((2, 4), 7.0))
+    assert eight_bits.shape == (4, 3)

@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 
-import pytest
 import torch
 from torch import Tensor
 
-from chairlift.model.kernels.cpu import kernel_structs
-from chairlift.model.kernels.cpu.packing import PackedWeight
-from chairlift.model.weights.parameter_loader import ParameterLoader, Part, as_tensor
+from chairlift.model.weights.linear_weight import LinearWeight
+from chairlift.model.weights.parameter_loader import ParameterLoader, Part
 
 FILE = {"a": torch.arange(6.0).view(2, 3), "b": torch.full((1, 3), 7.0), "n": torch.ones(3)}
 
@@ -29,6 +27,11 @@ def test_rows_stand_in_the_order_in_which_they_are_asked_for() -> None:
     assert torch.equal(both, torch.cat((FILE["b"], FILE["a"])))
 
 
+def tensor(weight: LinearWeight) -> Tensor:
+    assert isinstance(weight, Tensor)
+    return weight
+
+
 def test_a_matrix_is_packed_once_and_whole() -> None:
     packed: list[tuple[list[tuple[int, ...]], bool]] = []
 
@@ -38,7 +41,7 @@ def test_a_matrix_is_packed_once_and_whole() -> None:
 
     take = ParameterLoader(read, pack=pack)
     assert torch.equal(
-        as_tensor(take.linear_weight([("a", (2, 3)), ("b", (1, 3))])), torch.cat((FILE["a"], FILE["b"])) * 2
+        tensor(take.linear_weight([("a", (2, 3)), ("b", (1, 3))])), torch.cat((FILE["a"], FILE["b"])) * 2
     )
     assert packed == [([(2, 3), (1, 3)], False)]
     take("n", (3,)), take.concat([("a", (2, 3))]), take.embedding("a", (2, 3), tied=True)
@@ -51,11 +54,5 @@ def test_a_table_is_packed_where_it_is_the_head_and_that_is_wanted() -> None:
     take = ParameterLoader(
         read, pack=lambda parts, loader, *, gated: loader.read(*parts[0]) * 2, packs_table=lambda name, tied: tied
     )
-    assert torch.equal(as_tensor(take.embedding("a", (2, 3), tied=True)), FILE["a"] * 2)
-    assert torch.equal(as_tensor(take.embedding("a", (2, 3), tied=False)), FILE["a"])
-
-
-def test_what_is_packed_for_the_kernels_is_not_for_torch() -> None:
-    weight = PackedWeight((kernel_structs.Weight(),), ())
-    with pytest.raises(AssertionError, match="native kernels"):
-        as_tensor(weight)
+    assert torch.equal(tensor(take.embedding("a", (2, 3), tied=True)), FILE["a"] * 2)
+    assert torch.equal(tensor(take.embedding("a", (2, 3), tied=False)), FILE["a"])

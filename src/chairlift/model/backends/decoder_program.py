@@ -37,7 +37,7 @@ from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.decoder import Attention, DecoderLayer, DecoderSpec
 from chairlift.model.layers.linear_and_rms_norm import Linear, RMSNorm
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
-from chairlift.model.weights.parameter_loader import Matrix, as_tensor
+from chairlift.model.weights.linear_weight import LinearWeight
 
 _MIN_RESERVED_TOKENS = 256
 
@@ -209,9 +209,9 @@ class DecoderProgram:
         if isinstance(parts.table, PackedWeight):
             packed_table = ctypes.byref(parts.table.struct)
         else:
-            matrix = as_tensor(parts.table)
-            table_kind = next(kind for kind, dtype in DTYPES.items() if dtype == matrix.dtype)
-            table = self._keep(matrix, matrix.dtype)
+            assert isinstance(parts.table, Tensor), "a table is packed or a tensor"
+            table_kind = next(kind for kind, dtype in DTYPES.items() if dtype == parts.table.dtype)
+            table = self._keep(parts.table, parts.table.dtype)
         factor = 1.0 if parts.embed_scale is None else torch.tensor(parts.embed_scale, dtype=self._dtype).item()
         native.add_embed(self._handle, table, table_kind, packed_table, self._hidden, factor, on.x)
         weights = [packed(linear.weight) for linear in linears(parts.layers)]
@@ -307,10 +307,10 @@ class DecoderProgram:
         return self._tensors[-1].data_ptr()
 
 
-def packed(matrix: Matrix) -> PackedWeight:
-    """Return the matrix, which must be packed."""
-    assert isinstance(matrix, PackedWeight), "the native decoder needs packed weights"
-    return matrix
+def packed(weight: LinearWeight) -> PackedWeight:
+    """Return the weight, which must be packed."""
+    assert isinstance(weight, PackedWeight), "the native decoder needs packed weights"
+    return weight
 
 
 def linears(layers: Sequence[DecoderLayer]) -> Iterator[Linear]:

@@ -18,12 +18,12 @@ from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.device.dtypes import torch_dtype
-from chairlift.model.kernels.float8_linear import Float8Weight
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.decoder import DecoderSpec, TorchDecoder
 from chairlift.model.layers.ops import Ops, RotateAndWrite
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 from chairlift.model.sampling.sampling_ops import SamplingOps
+from chairlift.model.weights.linear_weight import LinearWeight
 from chairlift.model.weights.parameter_loader import ParameterLoader
 
 
@@ -54,13 +54,9 @@ class ShardedOps:
         rows = self.inner.embed(own.masked_fill(elsewhere, 0), table)
         return self.communicator.all_reduce(rows.masked_fill(elsewhere[:, None], 0))
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def linear(self, x: Tensor, weight: LinearWeight, bias: Tensor | None) -> Tensor:
         """See Ops."""
         return self.inner.linear(x, weight, bias)
-
-    def float8_linear(self, x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
-        """See Ops."""
-        return self.inner.float8_linear(x, weight, bias)
 
     def sum_over_ranks(self, x: Tensor) -> Tensor:
         """See Ops."""

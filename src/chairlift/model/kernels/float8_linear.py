@@ -43,6 +43,11 @@ class Float8Weight:
     scales: Tensor
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """O and I."""
+        return self.values.shape
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of values and scales."""
         return self.values.nbytes + self.scales.nbytes

@@ -23,7 +23,8 @@ from chairlift.model.layers.linear_and_rms_norm import Linear, RMSNorm
 from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
-from chairlift.model.weights.parameter_loader import Matrix, ParameterLoader, as_tensor
+from chairlift.model.weights.linear_weight import LinearWeight
+from chairlift.model.weights.parameter_loader import ParameterLoader
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +141,10 @@ class DecoderSpec:
     """
 
     config: DecoderConfig
-    table: Matrix
+    table: LinearWeight
     layers: Sequence[DecoderLayer]
     norm: RMSNorm
-    head: Matrix
+    head: LinearWeight
     ropes: tuple[RopeTable, RopeTable]
     embed_scale: float | None = None
 
@@ -163,12 +164,13 @@ class TorchDecoder:
         self.num_kv_heads = config.num_kv_heads
         self.head_dim = config.head_dim
         self._ops = ops
-        self._table = as_tensor(parts.table)
+        assert isinstance(parts.table, Tensor), "torch looks up rows of tensors"
+        self._table = parts.table
         self.dtype = self._table.dtype
         self._layers = tuple(parts.layers)
         self._slides = tuple(window is not None for window in config.layer_windows)
         self._norm = parts.norm
-        self._head = as_tensor(parts.head)
+        self._head = parts.head
         self._ropes = parts.ropes
         scale = parts.embed_scale
         self._embed_scale = None if scale is None else self._table.new_tensor(scale)
@@ -234,7 +236,7 @@ def load_attention(
     )
 
 
-def load_lm_head(loader: ParameterLoader, config: DecoderConfig, table: Matrix) -> Matrix:
+def load_lm_head(loader: ParameterLoader, config: DecoderConfig, table: LinearWeight) -> LinearWeight:
     """Load the lm_head [V, H], or return the embedding table if the two are tied."""
     if config.tie_word_embeddings:
         return table

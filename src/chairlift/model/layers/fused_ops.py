@@ -22,7 +22,8 @@ class FusedOps(TorchOps):
 
     def __init__(self, packs: bool) -> None:
         self.packs = packs
-        self._linear = onednn_linear.linear if packs else functional.linear
+        if packs:
+            self.products = {**TorchOps.products, Tensor: onednn_linear.linear}
 
     def padded_size(self, num_tokens: int) -> int:
         """See Ops."""
@@ -31,10 +32,6 @@ class FusedOps(TorchOps):
     def pack(self, weight: Tensor) -> Tensor:
         """See Ops."""
         return onednn_linear.pack(weight) if self.packs else weight
-
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """See Ops."""
-        return self._linear(x, weight, bias)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Ops."""

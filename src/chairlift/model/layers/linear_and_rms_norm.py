@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 
 from chairlift.model.config.decoder_config import DecoderConfig
-from chairlift.model.kernels.float8_linear import Float8Weight
 from chairlift.model.layers.ops import Ops
-from chairlift.model.weights.parameter_loader import Matrix, ParameterLoader, as_tensor
+from chairlift.model.weights.linear_weight import LinearWeight
+from chairlift.model.weights.parameter_loader import ParameterLoader
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
     """A projection, or several of one input stacked by rows: weight [O, I] in any layout, and bias [O] or None."""
 
-    weight: Matrix
+    weight: LinearWeight
     bias: Tensor | None
 
     @classmethod
@@ -33,9 +33,7 @@ class Linear:
 
     def __call__(self, x: Tensor, ops: Ops) -> Tensor:
         """Project x [T, I] to [T, O]."""
-        if isinstance(self.weight, Float8Weight):
-            return ops.float8_linear(x, self.weight, self.bias)
-        return ops.linear(x, as_tensor(self.weight), self.bias)
+        return ops.linear(x, self.weight, self.bias)
 
 
 @dataclass(frozen=True, slots=True)

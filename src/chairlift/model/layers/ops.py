@@ -9,7 +9,8 @@ The numerics are those of transformers; they differ from pure float64 in a float
     RoPE               cosines and sines are float32 numbers (rope.py); the rotation is done in x's dtype
 """
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +19,10 @@ from torch.nn import functional
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.kernels import float8_linear
 from chairlift.model.kernels.float8_linear import Float8Weight
+from chairlift.model.weights.linear_weight import LinearWeight
+
+Product = Callable[[Tensor, Any, Tensor | None], Tensor]
+"""Returns x [T, I] times the transpose of a weight [O, I] of one type, plus bias [O], if there is one: [T, O]."""
 
 
 class RotateAndWrite(Protocol):
@@ -62,12 +67,11 @@ class Ops(Protocol):
         """Look up input_ids int64 [T] in table [V, H]; returns [T, H]."""
         ...
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return x [T, I] times the transpose of weight [O, I], packed or not, plus bias [O]."""
-        ...
+    def linear(self, x: Tensor, weight: LinearWeight, bias: Tensor | None) -> Tensor:
+        """Return x [T, I] times the transpose of weight [O, I], plus bias [O]: [T, O].
 
-    def float8_linear(self, x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
-        """Return x [T, I], quantized row by row, times the transpose of weight [O, I], plus bias [O]."""
+        The weight is a tensor, packed or not, or of another type that the implementation multiplies by.
+        """
         ...
 
     def sum_over_ranks(self, x: Tensor) -> Tensor:
@@ -107,9 +111,14 @@ class Ops(Protocol):
 
 
 class TorchOps:
-    """Ops in plain torch, on any device and dtype; the reference of other implementations, which inherit from it."""
+    """Ops in plain torch, on any device and dtype; the reference of other implementations, which inherit from it.
+
+    Attributes:
+        products: type of a weight -> its product. A new type has a line here and one in each faster implementation.
+    """
 
     rotate_and_write: RotateAndWrite | None = None
+    products: Mapping[type, Product] = {Tensor: functional.linear, Float8Weight: float8_linear.linear}
 
     def padded_size(self, num_tokens: int) -> int:
         """See Ops."""
@@ -123,13 +132,10 @@ class TorchOps:
         """See Ops."""
         return functional.embedding(input_ids, table)
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """See Ops."""
-        return functional.linear(x, weight, bias)
-
-    def float8_linear(self, x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
-        """See Ops."""
-        return float8_linear.linear(x, weight, bias)
+    def linear(self, x: Tensor, weight: LinearWeight, bias: Tensor | None) -> Tensor:
+        """See Ops. A subclass of Tensor, such as a parameter, is a tensor."""
+        product = self.products.get(type(weight), self.products[Tensor])
+        return product(x, weight, bias)
 
     def sum_over_ranks(self, x: Tensor) -> Tensor:
         """See Ops."""

@@ -4,6 +4,8 @@ The numerics are those of TorchOps (ops.py) except for roundings: everything bet
 and each stored number is rounded once.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -13,18 +15,21 @@ from chairlift.model.kernels.cuda import float8_kernels
 from chairlift.model.kernels.cuda import layer_kernels as kernels
 from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS
 from chairlift.model.kernels.float8_linear import Float8Weight
-from chairlift.model.layers.ops import TorchOps
+from chairlift.model.layers.ops import Product, TorchOps
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 """Dtypes that the kernels compute as exactly as TorchOps."""
 
 
+def _float8_product(x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
+    """See Product (ops.py); rows are quantized in one kernel."""
+    return float8_linear.multiply(*float8_kernels.quantize_rows(dense_rows(x)), weight, bias, x.dtype)
+
+
 class TritonOps(TorchOps):
     """Ops on a GPU, or on a CPU by Triton's interpreter; in one of DTYPES."""
 
-    def float8_linear(self, x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
-        """See Ops; rows are quantized in one kernel."""
-        return float8_linear.multiply(*float8_kernels.quantize_rows(dense_rows(x)), weight, bias, x.dtype)
+    products: Mapping[type, Product] = {**TorchOps.products, Float8Weight: _float8_product}
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Ops."""

@@ -8,7 +8,8 @@ from torch import Tensor
 from chairlift.model.device.dtypes import FLOAT8_MULTIPLE
 from chairlift.model.device.kv_dtype import FLOAT8
 from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
-from chairlift.model.weights.parameter_loader import Matrix, ParameterLoader, Part, Read, unpacked
+from chairlift.model.weights.linear_weight import LinearWeight
+from chairlift.model.weights.parameter_loader import ParameterLoader, Part, Read, unpacked
 
 LAYERS = "model.layers."
 """Beginning of the names of weights that are quantized; the embedding table and the lm_head have others."""
@@ -35,7 +36,7 @@ class Float8Packer:
         self._bytes = 0
         self._misfits: list[str] = []
 
-    def __call__(self, parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> Matrix:
+    def __call__(self, parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> LinearWeight:
         """See Pack; each part is read, quantized and freed before the next is read."""
         if not takes_float8(parts):
             self._misfits += [name.removesuffix(".weight") for name, _ in parts if name.startswith(LAYERS)]

@@ -16,26 +16,16 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from chairlift.model.kernels.cpu.packing import PackedWeight
-from chairlift.model.kernels.float8_linear import Float8Weight
+from chairlift.model.weights.linear_weight import LinearWeight
 from chairlift.model.weights.stored_weight import StoredWeight
 
 Part = tuple[str, tuple[int, ...]]
 """Name and shape of a parameter in the checkpoint."""
 
-Matrix = Tensor | PackedWeight | Float8Weight
-"""A weight [O, I], plain, packed by the backend that multiplies with it, or of 8-bit floats."""
-
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
     """Return a copy of the parts, concatenated along their first axis."""
     return torch.cat(tuple(parts))
-
-
-def as_tensor(matrix: Matrix) -> Tensor:
-    """Return the matrix as a tensor for torch; it must not be packed."""
-    assert isinstance(matrix, Tensor), "packed for the native kernels, torch cannot multiply with it"
-    return matrix
 
 
 Read = Callable[[str, tuple[int, ...]], Tensor]
@@ -49,7 +39,7 @@ Stored = Callable[[str], StoredWeight | None]
 class Pack(Protocol):
     """Packs weights into another layout."""
 
-    def __call__(self, parts: Sequence[Part], loader: "ParameterLoader", *, gated: bool) -> Matrix:
+    def __call__(self, parts: Sequence[Part], loader: "ParameterLoader", *, gated: bool) -> LinearWeight:
         """Pack weights [O_i, I], stacked by rows; `gated`: two weights, the first gates the second row by row."""
         ...
 
@@ -89,10 +79,10 @@ class ParameterLoader:
         """Return several parameters, concatenated along their first axis."""
         return self.join([self.read(name, shape) for name, shape in parts])
 
-    def linear_weight(self, parts: Sequence[Part], *, gated: bool = False) -> Matrix:
-        """Return several weights [O_i, I] as one matrix; `gated`: the first of two gates the second."""
+    def linear_weight(self, parts: Sequence[Part], *, gated: bool = False) -> LinearWeight:
+        """Return several weights [O_i, I] as one; `gated`: the first of two gates the second."""
         return self.pack(parts, self, gated=gated)
 
-    def embedding(self, name: str, shape: tuple[int, ...], *, tied: bool) -> Matrix:
+    def embedding(self, name: str, shape: tuple[int, ...], *, tied: bool) -> LinearWeight:
         """Return an embedding table [V, H], which is also the lm_head if the two are tied."""
         return self.linear_weight([(name, shape)]) if self.packs_table(name, tied) else self(name, shape)

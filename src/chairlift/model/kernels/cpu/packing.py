@@ -63,6 +63,11 @@ class PackedWeight:
     memory: tuple[Tensor, ...]
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Outputs and inputs."""
+        return sum(segment.outputs for segment in self.segments), self.segments[0].inputs
+
+    @property
     def struct(self) -> kernel_structs.Weight:
         """The only segment."""
         (only,) = self.segments
