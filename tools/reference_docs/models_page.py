@@ -51,9 +51,12 @@ is made of them is kept in the user's cache (`CHAIRLIFT_CACHE`, else `XDG_CACHE_
 The native kernels multiply by the codes and scales of the file as they are, whatever mixture of types it has, and round
 only the inputs of products, to 8 bits for each 32 of them, as llama.cpp does. Weights take the memory that they take in
 the file, and up to 3 % more (MXFP4: 6 %). Queries, keys and values, or the two weights of a gate, of which one has no
-codes (F16, BF16, F32), are dequantized together, and so are all with `--quantization none`, with torch's kernels and on
-a GPU: exactly in float32, then rounded to the `--dtype` of the model. `--quantization int8` and `int4` round the
-numbers again."""
+codes (F16, BF16, F32), are dequantized together, and so are all with `--quantization none` and with torch's kernels:
+exactly in float32, then rounded to the `--dtype` of the model. `--quantization int8` and `int4` round the numbers
+again.
+
+On a GPU the codes of 4 bits (Q4_0, Q4_1, Q4_K) are kept, and dequantized to the `--dtype` in each product by a kernel
+of Triton; other types are dequantized when they are loaded. That kernel has not run on a GPU yet."""
 
 QUANTIZED = """## Quantized folders
 
@@ -68,8 +71,8 @@ Folders in the format of transformers whose weights are quantized, by the `quant
 Which weights are quantized is read from the tensors. The native kernels multiply by codes of 2, 3 and 4 bits, and by
 those of 8 bits without zero points, as in GGUF files: as blocks of 32 inputs of the types Q4_0, Q4_1 and Q8_0, which
 take 4.5, 5 and 8.5 bits a weight. Other weights are dequantized when they are loaded: act-order, groups that 32 does
-not divide, floats of 8 bits, bitsandbytes, and all with torch's kernels, on GPUs and by transformers' modules.
-Activations are not quantized by such an entry."""
+not divide, floats of 8 bits, bitsandbytes, and all with torch's kernels and by transformers' modules. On GPUs it is as
+with GGUF files. Activations are not quantized by such an entry."""
 
 BRIDGED_INTRO = """## By transformers' modules
 

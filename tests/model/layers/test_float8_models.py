@@ -50,7 +50,7 @@ class ReferenceOps(FusedOps):
 
 
 def loaded(folder: Path, ops: Ops, *, float8: bool = True) -> CausalLM:
-    backend = TorchBackend(ops, float8=Float8Packer(ops.pack) if float8 else None)
+    backend = TorchBackend(ops, packer=Float8Packer(ops.pack) if float8 else None)
     return load_model(folder, dtype="float32", device=CPU, max_model_len=None, choose_backend=lambda _: backend)[0]
 
 

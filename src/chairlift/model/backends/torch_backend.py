@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from chairlift.core.cpu_affinity_and_priority import usable_cpus
-from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION
+from chairlift.model.config.runner_config import FILE_QUANTIZATION, FLOAT8_QUANTIZATION
 from chairlift.model.device.triton_package import can_use_triton
 from chairlift.model.kernels.float8_linear import check_products
 from chairlift.model.layers.causal_lm_protocol import CausalLM
@@ -14,6 +14,7 @@ from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.select_ops import batch_invariant_ops_for, ops_for
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
 from chairlift.model.weights.float8_packer import Float8Packer
+from chairlift.model.weights.int4_packer import Int4Packer
 from chairlift.model.weights.parameter_loader import ParameterLoader
 
 
@@ -27,7 +28,7 @@ class TorchBackend:
         chunk_tokens, cpus: see RunnerInfo.
         torch_threads: see ModelBackend.
         sampler: operations that sample tokens.
-        float8: quantizes the weights of the layers; None leaves them as they are.
+        packer: quantizes the weights of the layers, or keeps their codes; None leaves them as they are.
     """
 
     ops: Ops
@@ -36,7 +37,7 @@ class TorchBackend:
     torch_threads: int | None = None
     cpus: tuple[int, ...] = ()
     sampler: SamplingOps = field(default_factory=TorchSamplingOps)
-    float8: Float8Packer | None = None
+    packer: Float8Packer | Int4Packer | None = None
 
     @classmethod
     def best(
@@ -45,21 +46,24 @@ class TorchBackend:
         """Return the fastest torch backend for a dtype on a device.
 
         With `deterministic` it is the one that gives a row the same bits in every batch; with the quantization "fp8"
-        the weights of layers are 8-bit floats. Raises ConfigError where there is none.
+        the weights of layers are 8-bit floats, with "auto" a GPU keeps 4-bit codes. Raises ConfigError where there is
+        none.
         """
         cpus = usable_cpus() if device.type == "cpu" else frozenset()
         is_full = len(cpus) <= torch.get_num_threads()
         busy = tuple(sorted(cpus)) if is_full else ()
         ops = batch_invariant_ops_for(dtype, device) if deterministic else ops_for(dtype, device)
-        float8 = None
+        packer: Float8Packer | Int4Packer | None = None
         if quantization == FLOAT8_QUANTIZATION:
             check_products(dtype, device)
-            float8 = Float8Packer(ops.pack)
-        return cls(ops, cpus=busy, sampler=sampling_ops_for(device), float8=float8)
+            packer = Float8Packer(ops.pack)
+        elif quantization == FILE_QUANTIZATION and _multiplies_codes(dtype, device):
+            packer = Int4Packer(device, ops.pack)
+        return cls(ops, cpus=busy, sampler=sampling_ops_for(device), packer=packer)
 
     def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
         """See ModelBackend."""
-        pack = self.float8 or (lambda parts, read, *, gated: self.ops.pack(loader.concat(parts)))
+        pack = self.packer or (lambda parts, read, *, gated: self.ops.pack(loader.concat(parts)))
         return replace(loader, pack=pack)
 
     def rope_dtype(self, dtype: torch.dtype) -> torch.dtype:
@@ -84,7 +88,13 @@ class TorchBackend:
     def report(self) -> tuple[tuple[str, str], ...]:
         """See ModelBackend."""
         kernels = ("kernels", self.why)
-        return (kernels,) if self.float8 is None else (kernels, ("quantization", self.float8.report()))
+        packed = None if self.packer is None else self.packer.report()
+        return (kernels,) if packed is None else (kernels, ("quantization", packed))
+
+
+def _multiplies_codes(dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether products with 4-bit codes are Triton's: torch's own dequantize a weight in every step."""
+    return device.type == "cuda" and dtype != torch.float64 and can_use_triton(device)
 
 
 def sampling_ops_for(device: torch.device) -> SamplingOps:

@@ -6,8 +6,9 @@ from torch import Tensor
 
 from chairlift.model.kernels.cuda import batch_invariant_linear_kernel, float8_kernels
 from chairlift.model.kernels.float8_linear import Float8Weight
+from chairlift.model.kernels.int4_linear import Int4Weight
 from chairlift.model.layers.ops import Product
-from chairlift.model.layers.triton_ops import TritonOps, dense_rows
+from chairlift.model.layers.triton_ops import TritonOps, dense_rows, int4_product
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -27,4 +28,6 @@ class BatchInvariantOps(TritonOps):
     not inherited: each must compute a row in the same way in every batch.
     """
 
-    products: Mapping[type, Product] = {Tensor: _product, Float8Weight: _float8_product}
+    products: Mapping[type, Product] = {
+        Tensor: _product, Float8Weight: _float8_product, Int4Weight: int4_product,
+    }  # fmt: skip

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import PagedKV
-from chairlift.model.kernels import float8_linear
+from chairlift.model.kernels import float8_linear, int4_linear
 from chairlift.model.kernels.float8_linear import Float8Weight
+from chairlift.model.kernels.int4_linear import Int4Weight
 from chairlift.model.weights.linear_weight import LinearWeight
 
 Product = Callable[[Tensor, Any, Tensor | None], Tensor]
@@ -118,7 +119,9 @@ class TorchOps:
     """
 
     rotate_and_write: RotateAndWrite | None = None
-    products: Mapping[type, Product] = {Tensor: functional.linear, Float8Weight: float8_linear.linear}
+    products: Mapping[type, Product] = {
+        Tensor: functional.linear, Float8Weight: float8_linear.linear, Int4Weight: int4_linear.linear,
+    }  # fmt: skip
 
     def padded_size(self, num_tokens: int) -> int:
         """See Ops."""

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.kernels import float8_linear
-from chairlift.model.kernels.cuda import float8_kernels
+from chairlift.model.kernels.cuda import float8_kernels, int4_kernels
 from chairlift.model.kernels.cuda import layer_kernels as kernels
 from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS
 from chairlift.model.kernels.float8_linear import Float8Weight
+from chairlift.model.kernels.int4_linear import Int4Weight
 from chairlift.model.layers.ops import Product, TorchOps
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -26,10 +27,17 @@ def _float8_product(x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Ten
     return float8_linear.multiply(*float8_kernels.quantize_rows(dense_rows(x)), weight, bias, x.dtype)
 
 
+def int4_product(x: Tensor, weight: Int4Weight, bias: Tensor | None) -> Tensor:
+    """See Product (ops.py)."""
+    return int4_kernels.linear(dense_rows(x), weight, bias)
+
+
 class TritonOps(TorchOps):
     """Ops on a GPU, or on a CPU by Triton's interpreter; in one of DTYPES."""
 
-    products: Mapping[type, Product] = {**TorchOps.products, Float8Weight: _float8_product}
+    products: Mapping[type, Product] = {
+        **TorchOps.products, Float8Weight: _float8_product, Int4Weight: int4_product,
+    }  # fmt: skip
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Ops."""

@@ -26,7 +26,7 @@ CAPABILITIES = (80, 90, 100)
 """Compute capabilities, times ten, of the GPUs that kernels are compiled for: Ampere, Hopper, Blackwell."""
 
 KERNEL_MODULES = (
-    "attention_variants_to_compile", "float8_kernels", "layer_kernels", "batch_invariant_linear_kernel",
+    "attention_variants_to_compile", "float8_kernels", "int4_kernels", "layer_kernels", "batch_invariant_linear_kernel",
     "sampling_kernels", "input_kernels",
 )  # fmt: skip
 """Modules of this package that have kernels."""
