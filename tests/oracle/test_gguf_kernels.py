@@ -1,6 +1,8 @@
 """Models of GGUF files by the native kernels, which multiply by the codes of the file, against float64."""
 
+import gc
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -43,6 +45,30 @@ def test_numbers_and_codes_are_mixed_in_one_model(tmp_path: Path) -> None:
     assert relative_error(loaded, model) < 0.1
 
 
+@pytest.mark.parametrize(("kv_heads", "head_dim"), [(1, 32), (3, 32), (2, 48)])
+def test_a_last_segment_that_does_not_fill_a_panel(kv_heads: int, head_dim: int, tmp_path: Path) -> None:
+    """Its padding is stored behind the row, and not at the beginning of the next one."""
+    write_gguf(
+        tmp_path / "a.gguf", "llama", lambda name: "Q4_0" if "attn_k" in name else "Q8_0", head_dim=head_dim,
+        num_attention_heads=4 * kv_heads, num_key_value_heads=kv_heads, hidden_size=128 * kv_heads,
+    )  # fmt: skip
+    mixed = load_native(tmp_path / "a.gguf")
+    for ids in ([5, 7], BATCH[1]):
+        together = logits(mixed, [ids, BATCH[1][:3], BATCH[2]], max_chunk=64)[0]
+        alone = torch.cat([logits(mixed, [ids[: count + 1]], max_chunk=1)[0][-1:] for count in range(len(ids))])
+        assert torch.equal(together, alone)
+
+
+def test_the_identifier_says_whether_codes_are_kept(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "a.gguf", "llama", MIXES["Q8_0"])
+
+    def model_id(**options: Any) -> str:
+        return load_native(tmp_path / "a.gguf", **options).model_id
+
+    kept, dense = model_id(), model_id(quantization="none")
+    assert kept != dense and model_id(kernels="torch") == model_id(kernels="torch", quantization="none") == dense
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_second_start_reads_packed_codes(dtype: str, tmp_path: Path) -> None:
     write_gguf(tmp_path / "a.gguf", "llama", MIXES["Q4_K_M"])
@@ -65,3 +91,13 @@ def test_a_damaged_scale_ends_in_an_error_that_names_the_tensor(parameter: str, 
         file.write(np.float16(np.inf).tobytes())
     with pytest.raises(ModelError, match=rf"{parameter}.*scale"):
         load_native(path)
+
+
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+@pytest.mark.parametrize("options", [{"model_impl": "transformers", "kernels": "auto"}, {}, {"kernels": "torch"}])
+def test_no_file_stays_mapped(options: dict[str, Any], kind: str, tmp_path: Path) -> None:
+    """A file that is replaced or cut would change the model or end the process."""
+    write_gguf(tmp_path / "a.gguf", "llama", MIXES[kind])
+    loaded = load_native(tmp_path / "a.gguf", **options)
+    gc.collect()
+    assert str(tmp_path / "a.gguf") not in Path("/proc/self/maps").read_text() and loaded.model_id

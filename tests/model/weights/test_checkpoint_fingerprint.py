@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from chairlift.model.weights.checkpoint_fingerprint import fingerprint
 from support_checkpoints import rewrite
 from support_models import save_tiny
+from support_quantized import Spec, write_layers
 
 NORM = "model.norm.weight"
 
@@ -40,3 +41,13 @@ def test_a_fingerprint_is_that_of_the_contents(llama: Path, tmp_path: Path) -> N
     config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
     (copy / "config.json").write_text(json.dumps({**config, "rope_theta": 5.0}), encoding="utf-8")
     assert fingerprint(copy, "float32 None") != original
+
+
+def test_a_quantization_beside_config_json_is_part_of_it(tmp_path: Path) -> None:
+    spec = Spec(version=1)
+    write_layers(tmp_path, {"model.layers.0.mlp.up_proj": spec.layer(64, 64)}, None)
+    names = []
+    for changes in ({}, {"checkpoint_format": "gptq_v2"}, {}):
+        (tmp_path / "quantize_config.json").write_text(json.dumps(spec.config(**changes)))
+        names.append(fingerprint(tmp_path, "bfloat16"))
+    assert names[0] == names[2] != names[1]

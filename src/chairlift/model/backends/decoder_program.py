@@ -183,7 +183,7 @@ class DecoderProgram:
     def _add_buffers(self) -> _Buffers:
         config, own, add = self._parts.config, BUFFER_KINDS[self._dtype], self._add_buffer
         query_width = config.num_heads * config.head_dim
-        qkv_width = query_width + 2 * config.num_kv_heads * config.head_dim
+        qkv_width = max(_stored_width(packed(layer.attention.projection.weight)) for layer in self._parts.layers)
         has_post_norm = any(layer.after_attention or layer.after_mlp for layer in self._parts.layers)
         return _Buffers(
             x=add(library.F32, self._hidden), p=add(library.F32, qkv_width), q=add(own, query_width),
@@ -275,9 +275,7 @@ class DecoderProgram:
         weight, bias = packed(linear.weight), None
         if linear.bias is not None:
             rows = gated_rows(linear.bias) if mode == library.GATED else linear.bias
-            *before, last = weight.segments
-            columns = sum(segment.outputs for segment in before) + last.panels * library.PANEL
-            bias = self._keep(torch.nn.functional.pad(rows, (0, columns - len(rows))))
+            bias = self._keep(torch.nn.functional.pad(rows, (0, _stored_width(weight) - len(rows))))
         segments = (ctypes.POINTER(kernel_structs.Weight) * len(weight.segments))(*map(ctypes.pointer, weight.segments))
         self._native.add_linear(
             self._handle, source, segments, len(segments), bias, mode, activation,
@@ -305,6 +303,12 @@ class DecoderProgram:
         """Convert a tensor and keep it alive as long as the program; return its address."""
         self._tensors.append(tensor.to(dtype).contiguous())
         return self._tensors[-1].data_ptr()
+
+
+def _stored_width(weight: PackedWeight) -> int:
+    """Return the outputs that a product stores for a row: a segment ends with a whole panel if no other follows."""
+    *before, last = weight.segments
+    return int(sum(segment.outputs for segment in before) + last.panels * library.PANEL)
 
 
 def packed(weight: LinearWeight) -> PackedWeight:

@@ -16,7 +16,7 @@ from chairlift.model.backends.sharded_backend import ShardedBackend
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.device_option import check_kv_cache_device, check_quantization_device, pick_device
 from chairlift.model.config.model_config import ModelConfig
-from chairlift.model.config.runner_config import UNQUANTIZED, RunnerConfig, cache_name
+from chairlift.model.config.runner_config import FILE_QUANTIZATION, UNQUANTIZED, RunnerConfig, cache_name
 from chairlift.model.config.runner_option_checks import check_options
 from chairlift.model.config.select_model_config import read_config
 from chairlift.model.config.transformers_config import TransformersConfig
@@ -66,14 +66,15 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
         model, shape = load_model(Path(config.model), **common_arguments)
     weights_dtype, model_backend = str(shape.dtype), chosen[0]
     computed = replace(shape, dtype=model_backend.compute_dtype(weights_dtype))
-    name = _name_of(config, shape, computed)
+    kept = None
+    if isinstance(model_backend, NativeBackend) and model_backend.kept_type is not None:
+        kept = model_backend.kept_type, model_backend.weight_bytes
+    used = "none" if config.quantization == FILE_QUANTIZATION and kept is None else config.quantization
+    name = _name_of(replace(config, quantization=used), shape, computed)
     attention, report, sampling_ops = model_backend.attention(), model_backend.report(), model_backend.sampling_ops()
     if config.model and not is_safetensors(Path(config.model)):
         stored = Checkpoint.open(Path(config.model), shape.architecture).stored_types()
         report = (*report, ("stored weights", stored))
-    kept = None
-    if isinstance(model_backend, NativeBackend) and model_backend.kept_type is not None:
-        kept = model_backend.kept_type, model_backend.weight_bytes
     return LoadedModel(
         model, computed, device, name, attention, model_backend.chunk_tokens, model_backend.cpus, report, sampling_ops,
         model_backend.torch_threads, communicator, weights_dtype, kept,
@@ -83,7 +84,8 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
 def _name_of(config: RunnerConfig, shape: ModelConfig, computed: ModelConfig | None = None) -> str:
     """Return an identifier of the weights, their dtype and quantization, and of the cache's dtype if it is another.
 
-    `computed` has the dtype of activations; the file of packed weights does not depend on it.
+    `computed` has the dtype of activations; the file of packed weights does not depend on it. The identifier of a model
+    whose codes were not kept has the quantization "none", whatever the option was: the numbers are the same.
     """
     cache = cache_name(config, shape.dtype, shape.dtype if computed is None else computed.dtype)
     if config.model == "":

@@ -68,7 +68,8 @@ def _dense_weights(folder: Path, shape: TransformersConfig, dtype: torch.dtype) 
     checkpoint = Checkpoint.open(folder, shape.architecture)
     if EMBEDDING in checkpoint.tensors:  # others, such as GPT-NeoX, have an embedding of another name
         checkpoint.resolve_tied_embeddings(tied=True)
-    return {name: checkpoint.read(name, dtype).to(dtype) for name in checkpoint.tensors}
+    # A tensor of this dtype may be mapped from its file, which must not stay mapped.
+    return {name: checkpoint.read(name, dtype).to(dtype, copy=True) for name in checkpoint.tensors}
 
 
 def _check_tensors(folder: Path, architecture: str, information: Mapping[str, Iterable[Any]]) -> None:

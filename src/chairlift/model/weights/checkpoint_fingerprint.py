@@ -1,8 +1,10 @@
 """fingerprint: a digest of a model folder's config and of samples of every tensor."""
 
 import hashlib
+import json
 from pathlib import Path
 
+from chairlift.model.config.quantized_checkpoint import folder_quantization
 from chairlift.model.weights.formats.registry import format_of
 
 SAMPLE_BYTES = 64
@@ -15,6 +17,8 @@ def fingerprint(folder: Path, computation: str) -> str:
     `computation` names how the weights are used: dtype and quantization.
     """
     digest = hashlib.sha256((folder / "config.json").read_bytes())
+    if (quantization := folder_quantization(folder)) is not None:  # it may be in a file of its own
+        digest.update(json.dumps(quantization[2], sort_keys=True).encode())
     for stored in format_of(folder).stored_files(folder):
         digest.update(f"\n{stored.path.name} {stored.path.stat().st_size}\n".encode())
         digest.update(stored.header)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chairlift.core.errors import ModelError
 from chairlift.model.config.gguf_architectures import gguf_architecture
-from chairlift.model.config.gguf_file import GGUFFile, GGUFTensor, read_gguf
+from chairlift.model.config.gguf_file import GGUFFile, GGUFTensor, read_gguf, split_paths
 from chairlift.model.config.gguf_folder import gguf_file_of
 from chairlift.model.config.gguf_tensor_names import canonical_tensor_names, norm_offset, row_order
 from chairlift.model.config.model_folder import read_json
@@ -162,12 +162,12 @@ def stored_files(folder: Path) -> Iterator[WeightFile]:
 def _read(folder: Path) -> GGUFFile:
     file = gguf_file_of(folder)
     assert file is not None, f"{folder} is not of a GGUF file"
-    stat = file.stat() if file.is_file() else None
-    return _read_unchanged(file, stat and stat.st_mtime_ns, stat and stat.st_size)
+    stats = [path.stat() for path in split_paths(file) if path.is_file()]
+    return _read_unchanged(file, tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats))
 
 
 @lru_cache(maxsize=1)
-def _read_unchanged(file: Path, mtime_ns: int | None, size: int | None) -> GGUFFile:
+def _read_unchanged(file: Path, stats: tuple[tuple[int, int, int], ...]) -> GGUFFile:
     """Return what read_gguf does, without lists: the tokenizer is in the folder. A start asks for it several times."""
     gguf = read_gguf(file)
     return replace(gguf, metadata={key: value for key, value in gguf.metadata.items() if not isinstance(value, list)})
