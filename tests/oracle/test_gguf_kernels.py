@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from chairlift.core.errors import ModelError
+from chairlift.model.runner.model_facts import model_facts
 from support_gguf_models import MIXES, write_gguf
+from support_models import VOCAB_SIZE
 from support_native_models import BATCH, load_native, logits, relative_error
 
 
@@ -101,3 +103,17 @@ def test_no_file_stays_mapped(options: dict[str, Any], kind: str, tmp_path: Path
     loaded = load_native(tmp_path / "a.gguf", **options)
     gc.collect()
     assert str(tmp_path / "a.gguf") not in Path("/proc/self/maps").read_text() and loaded.model_id
+
+
+def test_the_report_and_the_bytes_name_what_was_dequantized(tmp_path: Path) -> None:
+    """A gate whose two weights have different types, and keys without codes beside queries and values with codes."""
+    types = {"ffn_gate": "Q8_0", "attn_k": "F16", "token_embd": "F16"}
+    write_gguf(tmp_path / "a.gguf", "qwen3", lambda name: types.get(name.split(".")[-2], "Q4_0"),
+               tie_word_embeddings=False)  # fmt: skip
+    loaded = load_native(tmp_path / "a.gguf")
+    dequantized = 2 * 256 * (2 * 256 + 256 + 128)  # of two layers: gate and up, queries and values
+    share = dequantized / (dequantized + 2 * 2 * 256 * 256 + 256 * VOCAB_SIZE)
+    assert f"weights: Q4_0, float32 {share:.0%} (of several types in one product)" in dict(loaded.report)["kernels"]
+    facts = model_facts(loaded.weights_config, "auto", loaded.kept)
+    assert loaded.kept is not None and facts.quantization == "Q4_0"
+    assert facts.weight_bytes > loaded.kept.num_bytes + 4 * 256 * VOCAB_SIZE, "the table and the norms, too"

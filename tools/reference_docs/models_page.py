@@ -50,10 +50,10 @@ is made of them is kept in the user's cache (`CHAIRLIFT_CACHE`, else `XDG_CACHE_
 
 The native kernels multiply by the codes and scales of the file as they are, whatever mixture of types it has, and round
 only the inputs of products, to 8 bits for each 32 of them, as llama.cpp does. Weights take the memory that they take in
-the file, and up to 3 % more (MXFP4: 6 %). Queries, keys and values, or the two weights of a gate, of which one has no
-codes (F16, BF16, F32), are dequantized together, and so are all with `--quantization none` and with torch's kernels:
-exactly in float32, then rounded to the `--dtype` of the model. `--quantization int8` and `int4` round the numbers
-again.
+the file, and up to 3 % more (MXFP4: 6 %). Queries, keys and values of which one has no codes (F16, BF16, F32) are
+dequantized together, and so are the two weights of a gate whose types differ; the startup report has their share. With
+`--quantization none` and with torch's kernels all are: exactly in float32, then rounded to the `--dtype` of the model.
+`--quantization int8` and `int4` round the numbers again.
 
 On a GPU the codes of 4 bits (Q4_0, Q4_1, Q4_K) are kept, and dequantized to the `--dtype` in each product by a kernel
 of Triton; other types are dequantized when they are loaded. That kernel has not run on a GPU yet."""

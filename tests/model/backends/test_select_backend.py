@@ -52,11 +52,11 @@ def test_torch_says_why_it_was_chosen() -> None:
 
 def test_weights_of_8_bit_floats_are_torchs_and_in_its_report() -> None:
     chosen = select_backend(RunnerConfig(quantization="fp8", kv_cache_dtype="fp8"), FIT, CPU)
-    assert isinstance(chosen, TorchBackend) and chosen.float8 is not None
+    assert isinstance(chosen, TorchBackend) and chosen.packer is not None
     assert dict(chosen.report()) == {
         "kernels": "torch (quantization is fp8)", "quantization": "fp8 (e4m3), 0 weights of layers in 0.0 MiB",
     }  # fmt: skip
-    assert TorchBackend.best(torch.bfloat16, CPU).float8 is None
+    assert TorchBackend.best(torch.bfloat16, CPU).packer is None
     with pytest.raises(ConfigError, match="the model's dtype is float64; set dtype to bfloat16"):
         select_backend(RunnerConfig(quantization="fp8"), replace(FIT, dtype="float64"), CPU)
     with pytest.raises(ConfigError, match="native kernels alone"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 
@@ -10,6 +11,20 @@ from chairlift.model.backends.communicator import Communicator
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
+
+
+class KeptCodes(NamedTuple):
+    """Packed weights, of which some or all have the codes of their file.
+
+    Attributes:
+        type: ggml's type of most codes.
+        num_bytes: memory of the packed weights.
+        names: the parameters in it.
+    """
+
+    type: str
+    num_bytes: int
+    names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +42,7 @@ class LoadedModel:
         sampling_ops: operations that sample tokens from the logits.
         torch_threads: threads of torch in the engine thread, None for torch's default.
         weights_dtype: dtype of the weights, if it is another than that of activations and KV cache in `config`.
-        kept: the type of most codes that the weights have as in their file, and the bytes of all; None if they were
-            dequantized or had none.
+        kept: the weights whose codes are those of their file; None if all were dequantized or had none.
         communicator: collectives of a rank that has a part of the model; None for a whole model.
     """
 
@@ -44,7 +58,7 @@ class LoadedModel:
     torch_threads: int | None = None
     communicator: Communicator | None = None
     weights_dtype: str | None = None
-    kept: tuple[str, int] | None = None
+    kept: KeptCodes | None = None
 
     @property
     def weights_config(self) -> ModelConfig:

@@ -1,6 +1,7 @@
 """NativeBackend: runs decoders on the native kernels, with activations and KV cache in bfloat16 or float32."""
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor
 from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend
+from chairlift.model.backends.loaded_model import KeptCodes
 from chairlift.model.backends.native_attention import NativeAttention
 from chairlift.model.backends.native_decoder import NativeDecoder
 from chairlift.model.backends.native_linear_and_norm import NativeLinear, NativeRMSNorm
@@ -86,6 +88,7 @@ class NativeBackend:
         self._packer = Packer(self._pool, KINDS[self._weights], self.dtype)
         self._store = PackedWeightCache(self._packer, packed_file, self._choose_kinds)
         self._linear_errors: dict[str, float] = {}
+        self._num_dequantized = 0
         self.instruction_set = selected_instruction_set()
         self.threads = len(self._pool.cpus)
         self.cpus = tuple(sorted(usable_cpus())) if ANYWHERE in self._pool.cpus else self._pool.cpus
@@ -107,6 +110,9 @@ class NativeBackend:
         types = self._types([name for name, _ in parts], loader)
         if types is not None and fits_segments([shape[0] for _, shape in parts], types, gated=gated):
             return Kinds(tuple(BLOCK_KINDS[name] for name in types), tuple(types))
+        if self.quantization == FILE_QUANTIZATION:
+            stored = [each for each in (loader.stored(name) for name, _ in parts) if each is not None]
+            self._num_dequantized += sum(math.prod(each.shape) for each in stored if each.codes_type is not None)
         is_layer = all(name.startswith(LAYERS) for name, _ in parts)
         kind = INT8_GROUP if self._packer.kind == INT4_GROUP and not is_layer else self._packer.kind
         return Kinds((kind,) * len(parts))
@@ -127,14 +133,10 @@ class NativeBackend:
         return NATIVE_COMPUTE_DTYPES[dtype]
 
     @property
-    def kept_type(self) -> str | None:
-        """The type of most codes that were kept from the checkpoint; None if none were."""
-        return next((name for name, _ in self._store.sizes.most_common(1)), None)
-
-    @property
-    def weight_bytes(self) -> int:
-        """Memory of the packed weights."""
-        return self._store.num_bytes
+    def kept(self) -> KeptCodes | None:
+        """See LoadedModel."""
+        kinds = self._store.sizes.most_common(1)
+        return KeptCodes(kinds[0][0], self._store.num_bytes, frozenset(self._store.names)) if kinds else None
 
     def decoder(self, parts: DecoderSpec) -> CausalLM:
         """See ModelBackend."""
@@ -169,10 +171,13 @@ class NativeBackend:
     def report(self) -> tuple[tuple[str, str], ...]:
         """See ModelBackend."""
         kept = [name for name, _ in self._store.sizes.most_common()]
+        if self._num_dequantized:
+            share = self._num_dequantized / (self._num_dequantized + self._store.sizes.total())
+            kept.append(f"{self.dtype} {share:.0%} (of several types in one product)".removeprefix("torch."))
         weights = (
             f", weights: {', '.join(kept)}" if kept else ", weights: float16" if self._weights == "float16" else ""
         )
-        speed = trial_product(kept[0] if kept else self._weights, self.instruction_set, TRIAL_REPEATS)
+        speed = trial_product(kept[0] if self._store.sizes else self._weights, self.instruction_set, TRIAL_REPEATS)
         lines = [("kernels", f"native ({self.instruction_set}), threads: {self.threads}{weights}; {speed}")]
         if errors := self._store.errors | self._linear_errors:
             worst = max(errors, key=lambda name: errors[name])

@@ -54,7 +54,7 @@ def check_kv_cache_device(option: str, device: "torch.device") -> None:
 def check_quantization_device(option: str, device: "torch.device") -> None:
     """Raise ConfigError if the device cannot multiply with 8-bit floats and the option `quantization` requires that."""
     if option == FLOAT8_QUANTIZATION:
-        _check_float8_device("quantization", option, device, "set quantization to none")
+        _check_float8_device("quantization", option, device, "leave quantization out")
 
 
 def _check_float8_device(name: str, value: str, device: "torch.device", remedy: str) -> None:

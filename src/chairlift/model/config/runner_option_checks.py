@@ -114,7 +114,7 @@ def refuse_float8(config: RunnerConfig, architecture: str) -> None:
     if config.quantization == FLOAT8_QUANTIZATION:
         raise ConfigError(
             f"quantization 'fp8': {architecture} is computed by transformers' modules, whose weights and experts are "
-            "not quantized to 8-bit floats; set quantization to none, or choose one of Chairlift's own architectures",
+            "not quantized to 8-bit floats; leave quantization out, or choose one of Chairlift's own architectures",
             option="quantization",
         )
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from chairlift.core.model_facts import ModelFacts
 from chairlift.model.architectures.model_building import parameter_shapes
+from chairlift.model.backends.loaded_model import KeptCodes
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION, UNQUANTIZED
@@ -43,7 +44,7 @@ def weight_bytes(
     return num_float8 + scales + (num_parameters - num_float8) * dtype_bytes(dtype)
 
 
-def model_facts(config: ModelConfig, quantization: str, kept: tuple[str, int] | None = None) -> ModelFacts:
+def model_facts(config: ModelConfig, quantization: str, kept: KeptCodes | None = None) -> ModelFacts:
     """Return the facts about a model, whose config has the dtype as loaded; sizes only of our own modules.
 
     `kept` as in LoadedModel.
@@ -53,7 +54,8 @@ def model_facts(config: ModelConfig, quantization: str, kept: tuple[str, int] | 
     num_parameters = sum(map(math.prod, shapes.values()))
     name, num_bytes = "" if quantization in UNQUANTIZED else quantization, weight_bytes(shapes, dtype, quantization)
     if kept is not None:
-        name, num_bytes = kept
+        others = {name: shape for name, shape in shapes.items() if name not in kept.names}
+        name, num_bytes = kept.type, kept.num_bytes + weight_bytes(others, dtype, quantization)
     return ModelFacts(
         architecture=config.architecture, dtype=dtype, quantization=name, num_parameters=num_parameters,
         weight_bytes=num_bytes,

@@ -66,9 +66,7 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
         model, shape = load_model(Path(config.model), **common_arguments)
     weights_dtype, model_backend = str(shape.dtype), chosen[0]
     computed = replace(shape, dtype=model_backend.compute_dtype(weights_dtype))
-    kept = None
-    if isinstance(model_backend, NativeBackend) and model_backend.kept_type is not None:
-        kept = model_backend.kept_type, model_backend.weight_bytes
+    kept = model_backend.kept if isinstance(model_backend, NativeBackend) else None
     used = "none" if config.quantization == FILE_QUANTIZATION and kept is None else config.quantization
     name = _name_of(replace(config, quantization=used), shape, computed)
     attention, report, sampling_ops = model_backend.attention(), model_backend.report(), model_backend.sampling_ops()

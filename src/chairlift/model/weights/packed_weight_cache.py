@@ -42,7 +42,7 @@ class PackedEntry(msgspec.Struct, frozen=True):
         parts: names and shapes of the parameters that it was packed from.
         kinds: the kind of each part.
         gated: whether it is a gated pair.
-        error: squared relative error of rounding to int8; None without rounding.
+        error: squared relative error of rounding; None without rounding.
         places: offset and size in bytes of each piece of its memory.
     """
 
@@ -95,8 +95,9 @@ class PackedWeightCache:
 
     Attributes:
         errors: names of parameters -> relative error of their rounded weight, in the order of the requests.
-        sizes: types of codes that were kept -> how many weights have them.
+        sizes: types of codes that were kept -> how many numbers have them.
         num_bytes: memory of the weights.
+        names: the parameters in it.
     """
 
     def __init__(self, packer: Packer, path: Path | None = None, choose: ChooseKinds | None = None) -> None:
@@ -107,6 +108,7 @@ class PackedWeightCache:
         self.errors: dict[str, float] = {}
         self.sizes: Counter[str] = Counter()
         self.num_bytes = 0
+        self.names: set[str] = set()
         self._packer = packer
         self._choose = choose or self._kind_of_packer
         self._path = path
@@ -125,6 +127,7 @@ class PackedWeightCache:
         if error is not None:
             self.errors[" + ".join(name for name, _ in names)] = error**0.5
         self.num_bytes += sum(piece.nbytes for piece in weight.memory)
+        self.names.update(name for name, _ in names)
         for (_, shape), name in zip(names, request.kinds.types, strict=False):
             self.sizes[name] += math.prod(shape)
         if self._path is not None:
