@@ -13,11 +13,16 @@ from chairlift.model.architectures.model_building import parameter_shapes
 from chairlift.model.config.decoder_config import read_decoder_config
 from chairlift.model.config.gguf_file import read_gguf
 from chairlift.model.config.gguf_folder import gguf_folder
+from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu.packing import Packer
+from chairlift.model.kernels.cpu.threads import get_thread_pool
+from chairlift.model.kernels.cpu.weight_kinds import BLOCK_KINDS
 from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.checkpoint_fingerprint import fingerprint
 from chairlift.model.weights.formats import dense_rows, gguf
 from chairlift.model.weights.formats.registry import format_of, is_safetensors
 from support_gguf_models import write_gguf
+from support_native import need_native
 from support_shares import FULL
 
 QUERY, DOWN, NORM = (
@@ -115,7 +120,12 @@ def test_a_vector_may_have_any_type(tmp_path: Path) -> None:
 
 
 def test_mutated_files_are_models_or_one_sentence(tmp_path: Path) -> None:
-    """Every byte of the header may be another one: the whole way to the numbers ends with them or with a ModelError."""
+    """Every byte of the header may be another one: the whole way to the numbers ends with them or with a ModelError.
+
+    Blocks that can be read can be packed.
+    """
+    need_native()
+    packer = Packer(get_thread_pool(1), library.INT8_GROUP)
     write_gguf(tmp_path / "a.gguf", "llama", mixed, num_hidden_layers=1)
     messages: list[str] = []
     whole = (tmp_path / "a.gguf").read_bytes()
@@ -135,6 +145,9 @@ def test_mutated_files_are_models_or_one_sentence(tmp_path: Path) -> None:
             checkpoint.check(shapes)
             for name in shapes:
                 checkpoint.read(name)
+                if checkpoint.tensors[name].codes_type in BLOCK_KINDS:
+                    _, damaged = packer.pack_blocks([checkpoint.tensors[name].codes()])
+                    assert damaged == (0,), "reading the numbers finds the same damage"
         except ModelError as error:
             messages.append(error.message)
     assert len(messages) > 50 and not [message for message in messages if "\n" in message or len(message) > 1000]
