@@ -91,13 +91,13 @@ def test_weights_of_8_bit_floats_need_a_gpu_that_multiplies_them(
         check_quantization_device("fp8", torch.device("cuda"))
     assert caught.value.details["option"] == "quantization" and caught.value.message == (
         "quantization 'fp8' needs a GPU of compute capability 8.9 (Ada, Hopper or later), "
-        f"cuda has {capability // 10}.{capability % 10}; set quantization to none"
+        f"cuda has {capability // 10}.{capability % 10}; leave quantization out"
     )
 
 
 def test_weights_of_8_bit_floats_on_other_devices() -> None:
     check_quantization_device("fp8", torch.device("cpu"))
-    with pytest.raises(ConfigError, match="a CUDA device or a CPU, the device is mps; set quantization to none"):
+    with pytest.raises(ConfigError, match="a CUDA device or a CPU, the device is mps; leave quantization out"):
         check_quantization_device("fp8", torch.device("mps"))
 
 

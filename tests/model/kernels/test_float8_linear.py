@@ -127,7 +127,7 @@ def test_the_trial_finds_wrong_products(wrong: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(float8_linear, "multiply", multiplied)
     with pytest.raises(
         ConfigError,
-        match=r"quantization 'fp8': a product .* on the device cpu is wrong by .*; set quantization to none",
+        match=r"quantization 'fp8': a product .* on the device cpu is wrong by .*; leave quantization out",
     ) as caught:
         check_products(torch.bfloat16, CPU)
     assert caught.value.details["option"] == "quantization"
