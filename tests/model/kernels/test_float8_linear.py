@@ -139,7 +139,7 @@ def test_a_torch_without_the_products_is_named(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(float8_linear, "multiply", multiplied)
     with pytest.raises(
-        ConfigError, match=r"torch \S+ cannot multiply 8-bit floats on the device cpu: no such product; set quant"
+        ConfigError, match=r"torch \S+ cannot multiply 8-bit floats on the device cpu: no such product; leave quant"
     ):
         check_products(torch.bfloat16, CPU)
 

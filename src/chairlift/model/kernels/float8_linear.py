@@ -108,15 +108,15 @@ def check_products(dtype: torch.dtype, device: torch.device) -> None:
     except (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError) as failure:
         reason = str(failure).partition("\n")[0] or type(failure).__name__
         raise _refused(
-            f"torch {torch.__version__} cannot multiply 8-bit floats on the device {device}: {reason}; set "
-            "quantization to none"
+            f"torch {torch.__version__} cannot multiply 8-bit floats on the device {device}: {reason}; leave "
+            "quantization out"
         ) from failure
     limit = (ROUNDINGS * torch.finfo(dtype).eps + 1e-5) * float(exact.abs().max())
     # Also if the error is NaN.
     if not error <= limit:
         raise _refused(
-            f"a product of 8-bit floats on the device {device} is wrong by {error:.3g}, the limit is {limit:.3g}; set "
-            "quantization to none"
+            f"a product of 8-bit floats on the device {device} is wrong by {error:.3g}, the limit is {limit:.3g}; "
+            "leave quantization out"
         )
 
 
