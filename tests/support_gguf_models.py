@@ -13,7 +13,7 @@ import torch
 from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
-from chairlift.model.config.gguf_types import GGML_TYPES
+from chairlift.model.config.gguf_types import TYPES_BY_NAME
 from support_gguf import random_blocks
 from support_gguf_config import ARCHITECTURES, add_metadata, converted_names
 from support_models import VARIANTS, tiny_hf_model
@@ -108,7 +108,7 @@ def _encode(numbers: NDArray[np.float32], wanted: str, rng: Any) -> tuple[NDArra
     if wanted not in BLOCK_SCALES:
         data = quantize(numbers, kind)
         return data, dequantize(data, kind)
-    own = next(each for each in GGML_TYPES.values() if each.name == wanted)
+    own = TYPES_BY_NAME[wanted]
     blocks = random_blocks(own, len(numbers), numbers.shape[1] // own.block_size, int(rng.integers(2**31)))
     blocks = blocks.reshape(len(numbers), -1, own.block_bytes)
     for place, scale in zip(SCALE_PLACES[wanted], BLOCK_SCALES[wanted], strict=True):

@@ -102,7 +102,10 @@ class ModelMemory:
 
     @property
     def _keeps_codes(self) -> bool:
-        """Whether weights are as the checkpoint has them, and it is quantized; GPUs have no kernels for GGUF."""
+        """Whether weights are as the checkpoint has them, and it is quantized.
+
+        Of GGUF a GPU keeps few types, so that all weights are counted as dequantized there.
+        """
         is_gguf = self.shape.quantization.get("quant_method") == GGUF
         return self.quantization == FILE and bool(self.shape.quantization) and (self.on_cpu or not is_gguf)
 

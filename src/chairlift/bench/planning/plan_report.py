@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from chairlift.bench.planning.model_memory import FILE
 from chairlift.bench.planning.parallel_sizes_and_memory import gigabytes, max_pipeline, tensor_sizes
 from chairlift.bench.planning.plan import CapacityPlan
 
@@ -156,7 +157,7 @@ def _options(plan: CapacityPlan) -> list[tuple[str, str]]:
     memory = plan.given.memory
     options = [("max-model-len", str(plan.given.load.tokens))]
     options += [("dtype", memory.dtype)] * (memory.shape.dtype != memory.dtype)
-    options += [("quantization", memory.quantization)] * (memory.quantization != "auto")
+    options += [("quantization", memory.quantization)] * (memory.quantization != FILE)
     options += [("kv-cache-dtype", memory.kv_cache_dtype)] * (memory.kv_cache_dtype != "auto")
     return [*options, ("max-memory", f"{max(1, plan.replica.kv_cache // 10**6)}MB")]
 

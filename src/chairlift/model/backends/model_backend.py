@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 
 from chairlift.model.attention.base import AttentionBackend
+from chairlift.model.backends.loaded_model import KeptCodes
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
 from chairlift.model.sampling.sampling_ops import SamplingOps
@@ -32,6 +33,11 @@ class ModelBackend(Protocol):
     @property
     def torch_threads(self) -> int | None:
         """Threads that torch may use in the engine thread, None for torch's default."""
+        ...
+
+    @property
+    def kept(self) -> KeptCodes | None:
+        """See LoadedModel."""
         ...
 
     def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:

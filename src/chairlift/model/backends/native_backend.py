@@ -97,7 +97,7 @@ class NativeBackend:
         """See ModelBackend: weights are packed, and so is an embedding table that is the lm_head, too, or has codes."""
 
         def packs_table(name: str, tied: bool) -> bool:
-            return tied or self._types([name], loader) is not None
+            return tied or None not in self._types([name], loader)
 
         return replace(loader, pack=self._store, packs_table=packs_table)
 
@@ -108,21 +108,22 @@ class NativeBackend:
         error, and every token looks up one row.
         """
         types = self._types([name for name, _ in parts], loader)
-        if types is not None and fits_segments([shape[0] for _, shape in parts], types, gated=gated):
-            return Kinds(tuple(BLOCK_KINDS[name] for name in types), tuple(types))
-        if self.quantization == FILE_QUANTIZATION:
-            stored = [each for each in (loader.stored(name) for name, _ in parts) if each is not None]
-            self._num_dequantized += sum(math.prod(each.shape) for each in stored if each.codes_type is not None)
+        kept = tuple(name for name in types if name is not None)
+        if len(kept) == len(parts) and fits_segments([shape[0] for _, shape in parts], kept, gated=gated):
+            return Kinds(tuple(BLOCK_KINDS[name] for name in kept), kept)
+        self._num_dequantized += sum(
+            math.prod(shape) for (_, shape), name in zip(parts, types, strict=True) if name is not None
+        )
         is_layer = all(name.startswith(LAYERS) for name, _ in parts)
         kind = INT8_GROUP if self._packer.kind == INT4_GROUP and not is_layer else self._packer.kind
         return Kinds((kind,) * len(parts))
 
-    def _types(self, names: Sequence[str], loader: ParameterLoader) -> list[str] | None:
-        """Return the types of the codes of some parameters; None if they are not kept, or if one has no codes."""
-        stored = [loader.stored(name) for name in names] if self.quantization == FILE_QUANTIZATION else [None]
-        types = [each.codes_type for each in stored if each is not None]
-        found = [name for name in types if name is not None]
-        return found if len(found) == len(names) else None
+    def _types(self, names: Sequence[str], loader: ParameterLoader) -> list[str | None]:
+        """Return the type of the codes of each parameter; None for one without codes, or whose codes are not wanted."""
+        if self.quantization != FILE_QUANTIZATION:
+            return [None] * len(names)
+        stored = [loader.stored(name) for name in names]
+        return [None if each is None else each.codes_type for each in stored]
 
     def rope_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """See ModelBackend: cosines and sines are float32."""

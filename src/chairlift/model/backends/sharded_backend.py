@@ -168,6 +168,10 @@ class ShardedBackend:
         """See ModelBackend; the ranks share the CPUs of this machine."""
         return self.inner.torch_threads
 
+    @property
+    def kept(self) -> None:
+        """See ModelBackend: not reported, weights have the dequantized numbers."""
+
     def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
         """See ModelBackend; between two parameters the loader raises if another rank is lost."""
         wrapped = self.inner.wrap_loader(loader)

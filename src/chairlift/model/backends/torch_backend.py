@@ -61,6 +61,10 @@ class TorchBackend:
             packer = Int4Packer(device, ops.pack)
         return cls(ops, cpus=busy, sampler=sampling_ops_for(device), packer=packer)
 
+    @property
+    def kept(self) -> None:
+        """See ModelBackend: not reported, weights have the dequantized numbers."""
+
     def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
         """See ModelBackend."""
         pack = self.packer or (lambda parts, read, *, gated: self.ops.pack(loader.concat(parts)))

@@ -52,8 +52,9 @@ def model_facts(config: ModelConfig, quantization: str, kept: KeptCodes | None =
     dtype = str(config.dtype)
     shapes = parameter_shapes(config) if isinstance(config, DecoderConfig) else {}
     num_parameters = sum(map(math.prod, shapes.values()))
-    name, num_bytes = "" if quantization in UNQUANTIZED else quantization, weight_bytes(shapes, dtype, quantization)
-    if kept is not None:
+    if kept is None:
+        name, num_bytes = "" if quantization in UNQUANTIZED else quantization, weight_bytes(shapes, dtype, quantization)
+    else:
         others = {name: shape for name, shape in shapes.items() if name not in kept.names}
         name, num_bytes = kept.type, kept.num_bytes + weight_bytes(others, dtype, quantization)
     return ModelFacts(

@@ -10,7 +10,6 @@ from chairlift.model.attention.registry import backend_factory
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.backends.model_backend import ModelBackend
-from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.backends.select_backend import select_backend
 from chairlift.model.backends.sharded_backend import ShardedBackend
 from chairlift.model.config.decoder_config import DecoderConfig
@@ -66,7 +65,7 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
         model, shape = load_model(Path(config.model), **common_arguments)
     weights_dtype, model_backend = str(shape.dtype), chosen[0]
     computed = replace(shape, dtype=model_backend.compute_dtype(weights_dtype))
-    kept = model_backend.kept if isinstance(model_backend, NativeBackend) else None
+    kept = model_backend.kept
     used = "none" if config.quantization == FILE_QUANTIZATION and kept is None else config.quantization
     name = _name_of(replace(config, quantization=used), shape, computed)
     attention, report, sampling_ops = model_backend.attention(), model_backend.report(), model_backend.sampling_ops()

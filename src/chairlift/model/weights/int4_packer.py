@@ -38,8 +38,7 @@ class Int4Packer:
         weights = [_weight_of(each.codes(), dtype) for each in stored]
         for part, weight in zip(parts, weights, strict=True):
             if not (weight.scales.isfinite().all() and weight.minima.isfinite().all()):
-                loader.read(*part)  # raises, and says which
-                raise AssertionError(f"{part[0]}: damaged blocks were dequantized")
+                loader.refuse_damaged(*part)
         joined = Int4Weight(*(
             torch.cat([getattr(each, name) for each in weights]).to(self._device)
             for name in ("codes", "scales", "minima")

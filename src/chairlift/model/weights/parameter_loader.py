@@ -11,7 +11,7 @@ but it returns copies in the layout that is computed with, so the file need not 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import torch
 from torch import Tensor
@@ -74,6 +74,11 @@ class ParameterLoader:
     def __call__(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Return the parameter of a name, which must have this shape."""
         return self.join([self.read(name, shape)])
+
+    def refuse_damaged(self, name: str, shape: tuple[int, ...]) -> NoReturn:
+        """Raise the error of reading the numbers of a parameter whose codes have a scale that is infinite or NaN."""
+        self.read(name, shape)
+        raise AssertionError(f"{name}: damaged blocks were dequantized")
 
     def concat(self, parts: Sequence[Part]) -> Tensor:
         """Return several parameters, concatenated along their first axis."""

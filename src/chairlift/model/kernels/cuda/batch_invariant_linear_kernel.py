@@ -74,6 +74,17 @@ def tile_sums(
     return sums
 
 
+@triton.jit
+def store_sums(
+    sums, bias, out, row, output, is_row, is_output, OUTPUTS: tl.constexpr, HAS_BIAS: tl.constexpr
+):  # fmt: skip
+    """Store sums [TILE_ROWS, TILE_OUTPUTS], plus bias if HAS_BIAS, at rows and outputs of dense out, rounded once."""
+    if HAS_BIAS:
+        sums += tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
+    target = out + row[:, None] * OUTPUTS + output[None, :]
+    tl.store(target, sums.to(out.dtype.element_ty), mask=is_row[:, None] & is_output[None, :])
+
+
 @triton.jit(do_not_specialize=["num_rows"])
 def linear_kernel(
     x, weight, bias, out, num_rows, x_stride, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, HAS_BIAS: tl.constexpr,
@@ -95,10 +106,7 @@ def linear_kernel(
         x + row * x_stride, is_row, weight + output * INPUTS, is_output, INPUTS, TILE_ROWS, TILE_OUTPUTS, TILE_INNER,
         PRECISION, 0,
     )  # fmt: skip
-    if HAS_BIAS:
-        sums += tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
-    target = out + row[:, None] * OUTPUTS + output[None, :]
-    tl.store(target, sums.to(out.dtype.element_ty), mask=is_row[:, None] & is_output[None, :])
+    store_sums(sums, bias, out, row, output, is_row, is_output, OUTPUTS, HAS_BIAS)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from chairlift.model.device.dtypes import FLOAT8_CAPABILITY
 from chairlift.model.device.kv_dtype import FLOAT8, FLOAT8_LIMIT
 from chairlift.model.kernels.cuda.attention_kernels import as_stored
-from chairlift.model.kernels.cuda.batch_invariant_linear_kernel import tile_sums
+from chairlift.model.kernels.cuda.batch_invariant_linear_kernel import store_sums, tile_sums
 from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS, KernelVariant
 from chairlift.model.kernels.float8_linear import LEAST_MAXIMUM, Float8Weight
 
@@ -77,10 +77,7 @@ def float8_linear_kernel(
     )  # fmt: skip
     sums *= tl.load(x_scales + row, mask=is_row, other=0.0)[:, None]
     sums *= tl.load(weight_scales + output, mask=is_output, other=0.0)[None, :]
-    if HAS_BIAS:
-        sums += tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
-    target = out + row[:, None] * OUTPUTS + output[None, :]
-    tl.store(target, sums.to(out.dtype.element_ty), mask=is_row[:, None] & is_output[None, :])
+    store_sums(sums, bias, out, row, output, is_row, is_output, OUTPUTS, HAS_BIAS)
 
 
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from chairlift.model.kernels.cuda.attention_tiles import EXACT, FAST
-from chairlift.model.kernels.cuda.batch_invariant_linear_kernel import LinearTiles
+from chairlift.model.kernels.cuda.batch_invariant_linear_kernel import LinearTiles, store_sums
 from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS, KernelVariant
 from chairlift.model.kernels.int4_linear import Int4Weight
 
@@ -63,10 +63,7 @@ def int4_linear_kernel(
         high = ((pair >> 4).to(tl.float32) * scale + minimum).to(x.dtype.element_ty)
         sums = tl.dot(first, low, sums, input_precision=PRECISION)
         sums = tl.dot(second, high, sums, input_precision=PRECISION)
-    if HAS_BIAS:
-        sums += tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
-    target = out + row[:, None] * OUTPUTS + output[None, :]
-    tl.store(target, sums.to(out.dtype.element_ty), mask=is_row[:, None] & is_output[None, :])
+    store_sums(sums, bias, out, row, output, is_row, is_output, OUTPUTS, HAS_BIAS)
 
 
 def linear(x: Tensor, weight: Int4Weight, bias: Tensor | None) -> Tensor:
