@@ -275,15 +275,15 @@ CHAIRLIFT_INLINE Ints high_bits(const uint8_t* group, int vector, int quad) {
     return (shift < 0 ? words << -shift : words >> shift) & broadcast(MORE == 1 ? 0x10101010 : 0x30303030);
 }
 
-// A vector of a quad of a group of codes of less than 8 bits, for products of GroupNumbers.
 template <WeightKind KIND>
 using GroupNumbers = std::conditional_t<code_bits(KIND) == 8 || has_table(KIND), Int8, Code>;
 
+// A vector of a quad of a group of codes of less than 8 bits: GroupNumbers, a byte each.
 template <WeightKind KIND>
-CHAIRLIFT_INLINE typename Dot<GroupNumbers<KIND>>::Column group_column(const uint8_t* group, int vector, int quad) {
+CHAIRLIFT_INLINE Ints group_words(const uint8_t* group, int vector, int quad) {
     const Ints low = low_bits(group, vector, quad);
     if constexpr (has_table(KIND))
-        return Dot<Int8>::column(look_up(code_table(KIND), low), 0);
+        return look_up(code_table(KIND), low);
     else if constexpr (code_bits(KIND) == 4)
         return low;
     else

@@ -14,273 +14,18 @@
 
 #include "dot.h"
 #include "kernels.h"
+#include "linear_groups.h"
 #include "simd.h"
+#include "tiles.h"
 
 namespace chairlift::CHAIRLIFT_SET {
 
-// Vectors of a tile: a whole panel, or half of one if the registers are short and few.
-constexpr int TILE_VECTORS = LANES >= 8 ? PANEL / LANES : HALF_PANEL / LANES;
-constexpr int HALF_VECTORS = HALF_PANEL / LANES;
-
-// Numbers of the kinds without groups.
-template <WeightKind KIND>
-using Numbers = std::conditional_t<
-    is_quantized(KIND), Int8,
-    std::conditional_t<KIND == BFLOAT16, Bfloat16, std::conditional_t<KIND == FLOAT32, float, Float16>>>;
-
-// Kinds of which fewer variants are compiled: tiles have half of a panel, one after the other, and short vectors have
-// small tiles.
-constexpr bool has_few_variants(WeightKind kind) { return has_groups(kind) && kind != INT8_GROUP; }
-constexpr bool multiplies_halves(WeightKind kind) { return LANES >= 8 && has_few_variants(kind); }
-
-// Rows of a tile: as many as fit the registers beside the panel's vectors.
-template <WeightKind KIND>
-constexpr int max_tile_rows() {
-    if (LANES == 16) return has_groups(KIND) && !multiplies_halves(KIND) ? 3 : 6;
-    if (LANES == 8) return is_quantized(KIND) && MOVES_SIGNS ? 4 : 6;
-    if (NUM_REGISTERS == 32) return has_few_variants(KIND) ? 2 : 6;
-    return 1;
-}
-
-// Vectors whose sums are in registers at a time. Where a tile of many rows has more, its vectors are divided into
-// slices, and a row is loaded for each.
-constexpr int slice_vectors(int rows, int vectors) {
-    const int per_row = NUM_REGISTERS == 32 ? 24 / rows / 4 * 4 : rows == 1 ? 8 : rows == 2 ? 4 : 2;
-    const int most = LANES == 16 || rows == 1 ? 8 : per_row < 8 ? per_row : 8;
-    return vectors < most ? vectors : most;
-}
-
-// Whether the bfloat16 rows of a tile are widened once for all slices, range by range.
-constexpr bool widens(int rows) { return WIDENS_ROWS && rows > 2; }
-
-constexpr int LINE = 64;
-constexpr int RANGE_TILES = 32;
-
-// Steps of a panel that stay in the L1 or L2 cache while RANGE_TILES tiles of rows are multiplied by them.
-template <WeightKind KIND>
-constexpr int range_steps() {
-    return has_groups(KIND) ? 16 * code_bits(KIND) : 192;
-}
-
-// Whether so many tiles of at most so many rows are multiplied range by range.
-template <WeightKind KIND>
-constexpr bool has_ranges(int num_tiles, int rows) {
-    if (KIND == FLOAT32 || KIND == FLOAT16) return num_tiles > 2 || (LANES < 16 && rows > 2);
-    return has_groups(KIND) ? num_tiles > 2 : KIND == BFLOAT16 && widens(rows);
-}
-
-// Prefetches NUM_LINES lines of the panel ahead in every STEPS steps.
-template <int NUM_LINES, int STEPS>
-struct Prefetches {
-    static constexpr int LINES = NUM_LINES, EVERY = STEPS;
-    static constexpr size_t bytes(int steps) { return (size_t)((steps + EVERY - 1) / EVERY) * LINES * LINE; }
-};
-
-// Adds the products of some steps to the sums. Rows are bytes, or bfloat16 widened to float32.
-template <typename Numbers, typename Prefetch, typename Row, int ROWS, int VECTORS>
-CHAIRLIFT_INLINE void accumulate(
-    typename Dot<Numbers>::Sum (&sums)[ROWS][VECTORS], const Row* rows, size_t stride, const uint8_t* panel, int steps,
-    const uint8_t* ahead) {
-    constexpr int ROW_STEP = sizeof(Row) == 1 ? Dot<Numbers>::ROW_BYTES : 2;
-    for (int step = 0; step < steps; step++, panel += STEP_BYTES, rows += ROW_STEP) {
-        if (step % Prefetch::EVERY == 0) {
-#pragma GCC unroll 4
-            for (int line = 0; line < Prefetch::LINES; line++) prefetch(ahead + line * LINE);
-            ahead += Prefetch::LINES * LINE;
-        }
-#pragma GCC unroll 2
-        for (int part = 0; part < Dot<Numbers>::PARTS; part++) {
-            typename Dot<Numbers>::Column columns[VECTORS];
-#pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) columns[v] = load_column<Numbers>(panel, v, part);
-#pragma GCC unroll 8
-            for (int r = 0; r < ROWS; r++) {
-                const auto row = Dot<Numbers>::row(rows + r * stride, part);
-#pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) sums[r][v] = Dot<Numbers>::add(sums[r][v], columns[v], row);
-            }
-        }
-    }
-}
-
-// Whether prefetches are spread over as many steps as there are. In float32 a panel takes as long to be read as to be
-// multiplied by eight rows: where all its lines are prefetched in the first half of the steps, memory is idle in the
-// second. Else too many lines at once do no harm.
-template <WeightKind KIND>
-constexpr bool SPREADS_PREFETCHES = LANES < 16 && KIND == FLOAT32;
-
-
-// A range of the steps of a panel. Partial sums [rows][PANEL] are read from carried_sums unless the range is the first,
-// and written there unless it is the last. Ranges are visited in order, so each sum has the same order of inputs as in
-// one pass.
-struct StepRange {
-    int begin, end;
-    float* carried_sums;
-};
-
-// Adds the products of COUNT quads of a group of codes of less than 8 bits, from quad FIRST on, to integer sums.
-template <WeightKind KIND, typename Prefetch, int FIRST, int COUNT, int ROWS, int VECTORS>
-CHAIRLIFT_INLINE void accumulate_quads(
-    Ints (&sums)[ROWS][VECTORS], const uint8_t* rows, size_t stride, const uint8_t* group, const uint8_t* ahead) {
-    using Numbers = GroupNumbers<KIND>;
-    constexpr int BITS = code_bits(KIND);
-    constexpr bool SUMS_PAIRS = std::is_same_v<Numbers, Code> && Dot<Code>::SUMS_PAIRS;
-    constexpr int AT_ONCE = SUMS_PAIRS && Dot<Code>::max_quads(BITS) < COUNT ? Dot<Code>::max_quads(BITS) : COUNT;
-#pragma GCC unroll 8
-    for (int begin = FIRST; begin < FIRST + COUNT; begin += AT_ONCE) {
-        Ints pairs[ROWS][VECTORS];
-#pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) pairs[r][v] = SUMS_PAIRS ? Ints{} : sums[r][v];
-#pragma GCC unroll 8
-        for (int quad = begin; quad < begin + AT_ONCE; quad++) {
-            // The lines of BITS steps in QUADS quads.
-#pragma GCC unroll 4
-            for (int line = quad * BITS / QUADS * Prefetch::LINES; line < (quad + 1) * BITS / QUADS * Prefetch::LINES;
-                 line++)
-                prefetch(ahead + line * LINE);
-            typename Dot<Numbers>::Column columns[VECTORS];
-#pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) columns[v] = group_column<KIND>(group, v, quad);
-#pragma GCC unroll 8
-            for (int r = 0; r < ROWS; r++) {
-                const Ints row = broadcast_word(rows + r * stride + quad * 4);
-#pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) pairs[r][v] = Dot<Numbers>::add(pairs[r][v], columns[v], row);
-            }
-        }
-#pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++)
-                if constexpr (SUMS_PAIRS)
-                    sums[r][v] += Dot<Code>::widen(pairs[r][v]);
-                else
-                    sums[r][v] = pairs[r][v];
-    }
-}
-
-// The scales and minima of LANES outputs in each group.
-template <WeightKind KIND>
-struct GroupScales {
-    const uint16_t *scales, *minima;
-    const int8_t *small_scales, *small_minima;
-
-    CHAIRLIFT_INLINE GroupScales(const Weight& weight, int panel, int column) {
-        const size_t groups = (size_t)panel * weight.groups();
-        const size_t first = (has_super_scales(KIND) ? groups / SUPER_GROUPS : groups) * PANEL + column;
-        scales = weight.group_scales + first;
-        if constexpr (has_minima(KIND)) minima = weight.group_minima + first;
-        if constexpr (has_super_scales(KIND)) {
-            small_scales = weight.small_scales + groups * scales_per_group(KIND) * PANEL + column;
-            if constexpr (has_minima(KIND)) small_minima = weight.small_minima + groups * PANEL + column;
-        }
-    }
-
-    // Returns one of the scales of a group.
-    CHAIRLIFT_INLINE Floats scale(int group, int number, int vector) const {
-        constexpr int COUNT = scales_per_group(KIND);
-        const uint16_t* from = at(scales, group, vector);
-        if constexpr (has_bf16_scales(KIND)) return bf16_to_f32(from);
-        const Floats factor = f16_to_f32((const Float16*)from);
-        if constexpr (!has_super_scales(KIND)) return factor;
-        return factor * small(small_scales, group * COUNT + number, vector);
-    }
-
-    CHAIRLIFT_INLINE Floats minimum(int group, int vector) const {
-        const Floats factor = f16_to_f32((const Float16*)at(minima, group, vector));
-        if constexpr (!has_super_scales(KIND)) return factor;
-        return factor * small(small_minima, group, vector);
-    }
-
-private:
-    static CHAIRLIFT_INLINE const uint16_t* at(const uint16_t* first, int group, int vector) {
-        return first + (size_t)(has_super_scales(KIND) ? group / SUPER_GROUPS : group) * PANEL + vector * LANES;
-    }
-
-    static CHAIRLIFT_INLINE Floats small(const int8_t* first, int index, int vector) {
-        return int8_to_f32(first + (size_t)index * PANEL + vector * LANES);
-    }
-};
-
-// Adds the products of one part of a group, which has a scale of its own, to the sums.
-template <WeightKind KIND, typename Prefetch, int PART, int ROWS, int VECTORS>
-CHAIRLIFT_INLINE void multiply_part(
-    Floats (&sums)[ROWS][VECTORS], const int32_t (&row_sums)[ROWS], const float (&row_scales)[ROWS],
-    const uint8_t* rows, size_t stride, const uint8_t* data, const GroupScales<KIND>& scales, int group,
-    const uint8_t* ahead) {
-    constexpr int COUNT = QUADS / scales_per_group(KIND);
-    Ints int_sums[ROWS][VECTORS];
-#pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++) int_sums[r][v] = broadcast(group_start<KIND>(row_sums[r]));
-    if constexpr (code_bits(KIND) == 8)
-        accumulate<Int8, Prefetch>(int_sums, rows, stride, data, QUADS, ahead);
-    else
-        accumulate_quads<KIND, Prefetch, PART * COUNT, COUNT>(int_sums, rows, stride, data, ahead);
-#pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; v++) {
-        const Floats scale = scales.scale(group, PART, v);
-        if constexpr (has_minima(KIND)) {
-            const Floats minimum = scales.minimum(group, v);
-#pragma GCC unroll 8
-            for (int r = 0; r < ROWS; r++) {
-                const float row_sum = (float)row_sums[r] * (1.0f / 128.0f);  // with a minus
-                const Floats shifted = fma(minimum, broadcast(row_sum), to_floats(int_sums[r][v]) * scale);
-                sums[r][v] = fma(shifted, broadcast(row_scales[r]), sums[r][v]);
-            }
-        } else {
-#pragma GCC unroll 8
-            for (int r = 0; r < ROWS; r++)
-                sums[r][v] = fma(to_floats(int_sums[r][v]), scale * row_scales[r], sums[r][v]);
-        }
-    }
-}
-
-// multiply() below for the kinds with groups, whose integer sums are those of a group or of a half of one.
-template <WeightKind KIND, typename Prefetch, int ROWS, int VECTORS>
-CHAIRLIFT_INLINE void multiply_groups(
-    Floats (&sums)[ROWS][VECTORS], const LinearCall& call, int first, int panel, int column, const StepRange& range,
-    const uint8_t* ahead) {
-    constexpr int STEPS = code_bits(KIND);
-    const Weight& weight = *call.weight;
-    const int groups = weight.groups(), begin = range.begin / STEPS, end = range.end / STEPS;
-    const GroupScales<KIND> scales(weight, panel, column);
-    const uint8_t* data = weight.data + panel * weight.panel_bytes() + (size_t)range.begin * STEP_BYTES + column * 4;
-    const uint8_t* rows = call.rows.data + first * call.rows.stride + (size_t)begin * GROUP;
-    for (int group = begin; group < end; group++) {
-        int32_t row_sums[ROWS], half_sums[ROWS];
-        float row_scales[ROWS];
-#pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++) {
-            const size_t row = first + r;
-            row_scales[r] = call.rows.scales[row * groups + group];
-            row_sums[r] = call.rows.sums[row * sums_of_groups(groups) + group];
-            if constexpr (scales_per_group(KIND) == 2) {
-                half_sums[r] = call.rows.sums[row * sums_of_groups(groups) + groups + group];
-                row_sums[r] -= half_sums[r];
-            }
-        }
-        if constexpr (scales_per_group(KIND) == 2) {
-            multiply_part<KIND, Prefetch, 0>(
-                sums, half_sums, row_scales, rows, call.rows.stride, data, scales, group, ahead);
-            multiply_part<KIND, Prefetch, 1>(
-                sums, row_sums, row_scales, rows, call.rows.stride, data, scales, group, ahead);
-        } else {
-            multiply_part<KIND, Prefetch, 0>(
-                sums, row_sums, row_scales, rows, call.rows.stride, data, scales, group, ahead);
-        }
-        rows += GROUP, data += STEPS * STEP_BYTES, ahead += Prefetch::bytes(STEPS);
-    }
-}
-
 // Multiplies rows [first, first + ROWS) by VECTORS vectors of a panel, from `column` of the panel on.
-template <WeightKind KIND, int ROWS, int VECTORS, typename Prefetch>
+template <WeightKind KIND, int ROWS, int VECTORS, bool IS_UNPACKED, typename Prefetch>
 CHAIRLIFT_INLINE void multiply(
     Floats (&sums)[ROWS][VECTORS], const LinearCall& call, int first, int panel, int column, const StepRange& range,
-    [[maybe_unused]] const WideBfloat16* wide_rows, const uint8_t* ahead) {
+    [[maybe_unused]] const UnpackedRange* unpacked, [[maybe_unused]] const WideBfloat16* wide_rows,
+    const uint8_t* ahead) {
     [[maybe_unused]] const Weight& weight = *call.weight;
     using Numbers = CHAIRLIFT_SET::Numbers<KIND>;
     [[maybe_unused]] const uint8_t* rows =
@@ -313,7 +58,8 @@ CHAIRLIFT_INLINE void multiply(
                 sums[r][v] = to_floats(int_sums[r][v]) * (scale * call.rows.scales[first + r]);
         }
     } else {
-        multiply_groups<KIND, Prefetch>(sums, call, first, panel, column, range, ahead);
+        multiply_groups<KIND, IS_UNPACKED, Prefetch>(
+            sums, call, first, panel, column, range, unpacked, ahead);
     }
 }
 
@@ -425,10 +171,10 @@ static void write_output(
     }
 }
 
-template <WeightKind KIND, int ROWS, int VECTORS, typename Prefetch>
+template <WeightKind KIND, int ROWS, int VECTORS, bool IS_UNPACKED, typename Prefetch>
 __attribute__((noinline)) static void multiply_tile(
-    const LinearCall& call, int first, int panel, int column, const StepRange& range, const uint8_t* ahead,
-    ArgMax* argmax) {
+    const LinearCall& call, int first, int panel, int column, const StepRange& range, const UnpackedRange* unpacked,
+    const uint8_t* ahead, ArgMax* argmax) {
     constexpr int SLICE = slice_vectors(ROWS, VECTORS);
     constexpr bool IS_WIDENED = KIND == BFLOAT16 && widens(ROWS);
     const bool is_last = range.end == call.weight->steps;
@@ -442,7 +188,8 @@ __attribute__((noinline)) static void multiply_tile(
     for (int begin = 0; begin < VECTORS * LANES; begin += SLICE * LANES) {
         Floats sums[ROWS][SLICE];
         const StepRange slice_range = {range.begin, range.end, range.carried_sums + begin};
-        multiply<KIND, ROWS, SLICE, Prefetch>(sums, call, first, panel, column + begin, slice_range, wide_rows, ahead);
+        multiply<KIND, ROWS, SLICE, IS_UNPACKED, Prefetch>(
+            sums, call, first, panel, column + begin, slice_range, unpacked, wide_rows, ahead);
         float* results = (is_last ? local_sums : range.carried_sums) + begin;
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
@@ -478,11 +225,14 @@ static void multiply_panel(
     const int tiles_at_once = in_ranges ? RANGE_TILES : num_tiles;
     const int steps_at_once = in_ranges ? range_steps<KIND>() : all_steps;
     alignas(64) float carried_sums[KIND != INT8_CHANNEL ? RANGE_TILES * MAX_ROWS * PANEL : 1];
+    [[maybe_unused]] UnpackedRange unpacked;
     for (int begin = 0, begin_row = 0, row = 0; begin < num_tiles; begin += tiles_at_once, begin_row = row) {
         const int end = begin + tiles_at_once < num_tiles ? begin + tiles_at_once : num_tiles;
         for (StepRange range = {0, 0, carried_sums}; range.begin < all_steps; range.begin = range.end) {
             range.end = range.begin + steps_at_once < all_steps ? range.begin + steps_at_once : all_steps;
             range.carried_sums = carried_sums, row = begin_row;
+            if constexpr (is_unpacked(KIND))
+                if (in_ranges) unpacked.unpack<KIND>(*call.weight, panel, column, range);
             for (int tile = begin, rows; tile < end; tile++, row += rows) {
                 rows = count / num_tiles + (tile < count % num_tiles);
                 const int num_slices = VECTORS / slice_vectors(rows, VECTORS);
@@ -491,8 +241,14 @@ static void multiply_panel(
                     // Without a panel ahead, lines of this one are prefetched, which are in the cache.
                     const uint8_t* lines = ahead_bytes ? ahead : call.weight->data + panel * call.weight->panel_bytes();
                     with_rows<MAX_ROWS>(rows, [&](auto number) {
-                        multiply_tile<KIND, decltype(number)::value, VECTORS, Prefetch>(
-                            call, row, panel, column, range, lines, argmax);
+                        constexpr int ROWS = decltype(number)::value;
+                        // Tiles of ranges have at least 3 rows, and prefetch one line at a time.
+                        if constexpr (is_unpacked(KIND) && ROWS > 2 && Prefetch::LINES == 1)
+                            if (in_ranges)
+                                return multiply_tile<KIND, ROWS, VECTORS, true, Prefetch>(
+                                    call, row, panel, column, range, &unpacked, lines, argmax);
+                        multiply_tile<KIND, ROWS, VECTORS, false, Prefetch>(
+                            call, row, panel, column, range, nullptr, lines, argmax);
                     });
                     return num_slices * Prefetch::bytes(range.end - range.begin);
                 };
