@@ -136,3 +136,5 @@ def test_a_gguf_file_keeps_its_bits_on_a_cpu_and_is_dequantized_for_a_gpu() -> N
     for other in (replace(kept, on_cpu=False), replace(kept, quantization="none")):
         assert other.matrix_bytes == other.table_bytes == other.head_bytes == 2
     assert replace(kept, quantization="int8").matrix_bytes == 1 + 2 / 32
+    int4 = replace(kept, quantization="int4")
+    assert (int4.matrix_bytes, int4.head_bytes) == (5 / 8, 6.5 / 8)

@@ -112,7 +112,7 @@ def test_numbers_that_do_not_fit_their_codes_are_worth_a_warning(caplog: pytest.
     assert [record.getMessage().partition(" by ")[0] for record in caplog.records] == ["int4 changes huge"]
 
 
-def test_with_4_bits_the_head_has_8_and_both_are_kept_in_one_file(tmp_path: Path) -> None:
+def test_with_4_bits_the_head_has_6_and_both_are_kept_in_one_file(tmp_path: Path) -> None:
     need_native()
     found = []
     for _ in range(2):
@@ -120,7 +120,7 @@ def test_with_4_bits_the_head_has_8_and_both_are_kept_in_one_file(tmp_path: Path
         model, _ = tiny_model(seed=1, dtype="bfloat16", device=CPU, choose_backend=lambda _, own=backend: own)
         parts = model._parts  # type: ignore[attr-defined]
         kinds = {linear.weight.struct.kind for linear in linears(parts.layers)}
-        assert (kinds, parts.head.struct.kind) == ({library.INT4_GROUP}, library.INT8_GROUP)
+        assert (kinds, parts.head.struct.kind) == ({library.INT4_GROUP}, library.INT6_GROUP)
         weights = [parts.head, *(linear.weight for linear in linears(parts.layers))]
         found.append([piece.clone() for weight in weights for piece in weight.memory])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))

@@ -17,6 +17,9 @@ NATIVE_QUANTIZATION = {"int8": 1 + 2 / 32, "int8-channel": 1.0, "int4": 1 / 2 + 
 """Bytes of a parameter with Chairlift's --quantization by its CPU kernels; groups of 32 share a scale of two bytes,
 and those of int4 a minimum of two more."""
 
+INT4_HEAD = 3 / 4 + 2 / 32
+"""The same of the lm_head with int4: codes of 6 bits (HEAD_KINDS of the kernels)."""
+
 FLOAT8 = "fp8"
 """Value of Chairlift's --quantization for 8-bit floats in the layers, and of its --kv-cache-dtype."""
 
@@ -120,8 +123,9 @@ class ModelMemory:
         """Bytes of a parameter of the lm_head, which the quantizations of Chairlift's CPU kernels and GGUF include."""
         if self._keeps_codes and "head_bits" in self.shape.quantization:
             return float(self.shape.quantization["head_bits"]) / 8
-        quantization = "int8" if self.quantization == "int4" else self.quantization  # as native_backend.py
-        return NATIVE_QUANTIZATION.get(quantization, float(self.itemsize))
+        if self.quantization == "int4":
+            return INT4_HEAD
+        return NATIVE_QUANTIZATION.get(self.quantization, float(self.itemsize))
 
     @property
     def table_bytes(self) -> float:

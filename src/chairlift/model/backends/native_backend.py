@@ -24,10 +24,10 @@ from chairlift.model.config.runner_config import FILE_QUANTIZATION, UNQUANTIZED
 from chairlift.model.device.dtypes import NATIVE_COMPUTE_DTYPES, torch_dtype
 from chairlift.model.kernels.cpu.instruction_sets import selected_instruction_set
 from chairlift.model.kernels.cpu.kernel_cpus import ANYWHERE
-from chairlift.model.kernels.cpu.library import ACTIVATIONS, INT4_GROUP, INT8_GROUP, KEY_TILE
+from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE
 from chairlift.model.kernels.cpu.packing import PackedWeight, Packer, fits_segments
 from chairlift.model.kernels.cpu.threads import get_thread_pool
-from chairlift.model.kernels.cpu.weight_kinds import BLOCK_KINDS, KINDS
+from chairlift.model.kernels.cpu.weight_kinds import BLOCK_KINDS, HEAD_KINDS, KINDS
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
 from chairlift.model.sampling.sampling_ops import SamplingOps
@@ -104,8 +104,7 @@ class NativeBackend:
     def _choose_kinds(self, parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> Kinds:
         """Return the kinds of the checkpoint's codes if they are kept, else that of the option or the dtype.
 
-        With int4 the lm_head and an embedding table have 8 bits, as in files of others: every logit has their rounding
-        error, and every token looks up one row.
+        The lm_head and an embedding table may have another kind than the layers (HEAD_KINDS).
         """
         types = self._types([name for name, _ in parts], loader)
         kept = tuple(name for name in types if name is not None)
@@ -115,7 +114,7 @@ class NativeBackend:
             math.prod(shape) for (_, shape), name in zip(parts, types, strict=True) if name is not None
         )
         is_layer = all(name.startswith(LAYERS) for name, _ in parts)
-        kind = INT8_GROUP if self._packer.kind == INT4_GROUP and not is_layer else self._packer.kind
+        kind = self._packer.kind if is_layer else HEAD_KINDS.get(self.quantization, self._packer.kind)
         return Kinds((kind,) * len(parts))
 
     def _types(self, names: Sequence[str], loader: ParameterLoader) -> list[str | None]:

@@ -12,9 +12,9 @@ from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION, UNQUANTIZE
 from chairlift.model.device.dtypes import dtype_bytes
 from chairlift.model.weights.float8_packer import LAYERS, takes_float8
 
-QUANTIZED_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0, "int4": 1 / 2 + 4 / 32}
+QUANTIZED_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0, "int4": 1 / 2 + 4 / 32, "int6": 3 / 4 + 2 / 32}
 """Bytes of one parameter, by quantization of the native kernels; groups of 32 share a scale of two bytes,
-and those of int4 a minimum of two more. With int4 what is not in layers has the bytes of int8."""
+and those of int4 a minimum of two more. With int4 what is not in layers has the bytes of int6."""
 
 FLOAT8_SCALE_BYTES = 4
 """Bytes of the scale of a row of 8-bit floats."""
@@ -34,7 +34,7 @@ def weight_bytes(
     num_parameters = sum(map(math.prod, shapes.values()))
     if quantization == "int4":
         in_layers = sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(LAYERS))
-        others = (num_parameters - in_layers) * QUANTIZED_BYTES["int8"]
+        others = (num_parameters - in_layers) * QUANTIZED_BYTES["int6"]
         return int(in_layers * QUANTIZED_BYTES[quantization] + others)
     if quantization != FLOAT8_QUANTIZATION:
         return int(num_parameters * QUANTIZED_BYTES.get(quantization, dtype_bytes(dtype)))

@@ -30,7 +30,7 @@ WIDTHS = (torch.float64, torch.float32)
 
 EXACT = ("bfloat16", "float16", "float32")
 
-ROUNDED = {"int8": 0.03, "int8-channel": 0.03, "int4": 0.12}
+ROUNDED = {"int8": 0.03, "int8-channel": 0.03, "int6": 0.05, "int4": 0.12}
 """Kind of weight -> largest relative error of products with normally distributed numbers."""
 
 
@@ -47,12 +47,12 @@ def random_weight(kind: str, *shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def quantized(x: Tensor, group: int | None) -> Tensor:
-    """Round rows of x [N, I] to int8 with one scale per group, in float64. Scales are not rounded."""
+def quantized(x: Tensor, group: int | None, most: int = 127) -> Tensor:
+    """Round rows of x [N, I] to levels -most to most with one scale per group, in float64. Scales are not rounded."""
     wide = x.double()
     size = wide.shape[1] if group is None else group
     padded = functional.pad(wide, (0, -wide.shape[1] % size)).view(len(wide), -1, size)
-    scale = padded.abs().amax(-1, keepdim=True) / 127
+    scale = padded.abs().amax(-1, keepdim=True) / most
     rounded = (padded / scale.clamp_min(1e-30)).round() * scale
     return rounded.view(len(wide), -1)[:, : wide.shape[1]]
 
@@ -78,7 +78,7 @@ def test_products_equal_float64(name: str, kind: str, shape: tuple[int, int, int
         assert ((found - exact).abs() <= bound * max(1.0, inputs**0.5)).all()
         return
     group = None if kind == "int8-channel" else 32
-    rounded = quantized4(weight) if kind == "int4" else quantized(weight, group)
+    rounded = quantized4(weight) if kind == "int4" else quantized(weight, group, 31 if kind == "int6" else 127)
     error, ideal = (found - exact).norm(), (quantized(x, group) @ rounded.T - exact).norm()
     # Groups have other scales than the ideal rounding. With so few numbers their error may be larger by chance.
     assert error <= (1.05 if group is None else 1.2) * ideal + 1e-4 * exact.norm()

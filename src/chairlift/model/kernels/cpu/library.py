@@ -11,7 +11,7 @@ from chairlift.model.kernels.cpu.compile import LIBRARY
 from chairlift.model.kernels.cpu.kernel_structs import LMHeadCall, Plan, Step, Weight
 
 BFLOAT16, INT8_CHANNEL, INT8_GROUP, FLOAT32, FLOAT16, INT4_GROUP = range(6)
-Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4 = range(6, 16)
+Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, INT6_GROUP = range(6, 17)
 PANEL, GROUP, KEY_TILE = 64, 32, 16
 F32, BF16, QUANTIZED = 0, 1, 2
 STORE, ADD, GATED = 0, 1, 2

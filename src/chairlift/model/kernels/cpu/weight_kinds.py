@@ -8,9 +8,15 @@ from chairlift.model.kernels.cpu import library
 
 KINDS = {
     "bfloat16": library.BFLOAT16, "float16": library.FLOAT16, "float32": library.FLOAT32,
-    "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP, "int4": library.INT4_GROUP,
+    "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP, "int6": library.INT6_GROUP,
+    "int4": library.INT4_GROUP,
 }  # fmt: skip
-"""Value of the option `quantization`, or a dtype without quantization -> kind of weight."""
+"""Value of the option `quantization`, or a dtype without quantization -> kind of weight. int6 is no value of the option
+(HEAD_KINDS)."""
+
+HEAD_KINDS = {"int4": KINDS["int6"]}
+"""Value of the option `quantization` -> the kind of the lm_head and of an embedding table that is the same, where it is
+not that of the layers: every logit has the rounding errors of the lm_head, and every token looks up one row."""
 
 BLOCK_KINDS = {
     "Q4_0": library.Q4_0, "Q4_1": library.INT4_GROUP, "Q5_0": library.Q5_0, "Q5_1": library.Q5_1,
@@ -51,6 +57,7 @@ CODE_LAYOUTS = {
     library.Q5_1: CodeLayout(5, has_minima=True), library.Q4_K: CodeLayout(4, True, True),
     library.Q5_K: CodeLayout(5, True, True), library.Q6_K: CodeLayout(6, False, True, 2),
     library.IQ4_NL: CodeLayout(4), library.IQ4_XS: CodeLayout(4, False, True), library.MXFP4: CodeLayout(4),
+    library.INT6_GROUP: CodeLayout(6),
 }  # fmt: skip
 """Kind with groups -> its layout."""
 

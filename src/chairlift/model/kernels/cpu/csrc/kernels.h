@@ -36,14 +36,16 @@ constexpr int SUPER_GROUPS = 8;
 //     INT8_GROUP, Q8_0               (code - 128) * scale                   code of 8 bits
 //     Q4_0, Q5_0                     (code - 8 or 16) * scale
 //     INT4_GROUP, Q5_1, Q4_K, Q5_K   code * scale - minimum
+//     INT6_GROUP                     (code - 32) * scale
 //     Q6_K                           (code - 32) * scale                    two scales for a group
 //     IQ4_NL, IQ4_XS, MXFP4          table[code] * scale                    code of 4 bits
 //
-// Scales and minima are float16, those of INT8_GROUP and MXFP4 bfloat16. Those of Q4_K, Q5_K, Q6_K and IQ4_XS are the
-// product of an int8 and a float16 that SUPER_GROUPS groups share.
+// Scales and minima are float16, those of INT8_GROUP, INT6_GROUP and MXFP4 bfloat16. Those of Q4_K, Q5_K, Q6_K and
+// IQ4_XS are the product of an int8 and a float16 that SUPER_GROUPS groups share.
 enum WeightKind : int32_t {
     BFLOAT16 = 0, INT8_CHANNEL = 1, INT8_GROUP = 2, FLOAT32 = 3, FLOAT16 = 4, INT4_GROUP = 5, Q4_0 = 6, Q5_0 = 7,
     Q5_1 = 8, Q8_0 = 9, Q4_K = 10, Q5_K = 11, Q6_K = 12, IQ4_NL = 13, IQ4_XS = 14, MXFP4 = 15,
+    INT6_GROUP = 16,
 };
 
 // Whether there is a scale for each GROUP of inputs, or two.
@@ -59,12 +61,12 @@ CHAIRLIFT_INLINE constexpr WeightKind row_kind(WeightKind kind) { return has_gro
 CHAIRLIFT_INLINE constexpr int code_bits(WeightKind kind) {
     if (kind == INT8_GROUP || kind == Q8_0) return 8;
     if (kind == Q5_0 || kind == Q5_1 || kind == Q5_K) return 5;
-    return kind == Q6_K ? 6 : 4;
+    return kind == Q6_K || kind == INT6_GROUP ? 6 : 4;
 }
 
 // The code of zero, of the kinds without minima and without a table.
 CHAIRLIFT_INLINE constexpr int code_offset(WeightKind kind) {
-    return kind == Q4_0 ? 8 : kind == Q5_0 ? 16 : kind == Q6_K ? 32 : 128;
+    return kind == Q4_0 ? 8 : kind == Q5_0 ? 16 : kind == Q6_K || kind == INT6_GROUP ? 32 : 128;
 }
 
 CHAIRLIFT_INLINE constexpr bool has_minima(WeightKind kind) {
@@ -79,7 +81,9 @@ CHAIRLIFT_INLINE constexpr bool has_super_scales(WeightKind kind) {
     return kind == Q4_K || kind == Q5_K || kind == Q6_K || kind == IQ4_XS;
 }
 
-CHAIRLIFT_INLINE constexpr bool has_bf16_scales(WeightKind kind) { return kind == INT8_GROUP || kind == MXFP4; }
+CHAIRLIFT_INLINE constexpr bool has_bf16_scales(WeightKind kind) {
+    return kind == INT8_GROUP || kind == INT6_GROUP || kind == MXFP4;
+}
 
 CHAIRLIFT_INLINE constexpr int scales_per_group(WeightKind kind) { return kind == Q6_K ? 2 : 1; }
 

@@ -312,6 +312,7 @@ static void linear(const LinearCall& call, int half, int count, const uint8_t* a
         case IQ4_NL: return multiply_half_panels<IQ4_NL>(call, half, count, ahead, bytes, argmax);
         case IQ4_XS: return multiply_half_panels<IQ4_XS>(call, half, count, ahead, bytes, argmax);
         case MXFP4: return multiply_half_panels<MXFP4>(call, half, count, ahead, bytes, argmax);
+        case INT6_GROUP: return multiply_half_panels<INT6_GROUP>(call, half, count, ahead, bytes, argmax);
     }
 }
 

@@ -149,42 +149,62 @@ inline Lanes round_to_nearest(Lanes steps) {
     return steps + shift - shift;
 }
 
-// Clamps to -127..127.
-inline Lanes clamp_to_int8(Lanes steps) {
-    const Lanes high = {127.0f, 127.0f, 127.0f, 127.0f};
+// Clamps to -most..most; NaN becomes 0.
+inline Lanes clamp(Lanes steps, float most) {
+    const Lanes high = {most, most, most, most};
     steps = steps > high ? high : steps;
-    return steps < -high ? -high : steps;
+    return steps >= -high ? steps : steps < -high ? -high : Lanes{};
 }
 
-// Returns the squared error of a group under a scale. CLIPS: some values may exceed 127 scales.
+// How a kind with a scale and without a minimum is rounded: levels from -most to most, codes of level + offset. The
+// scale is one of so many bfloat16 numbers below that of the largest value, and so many above it.
+struct Rounding {
+    float most;
+    int offset, below, above;
+};
+
+// How close values are to multiples of a scale is random, and of int8 the best of nine scales has a tenth less squared
+// error than the first. With fewer levels, clipping the largest value by up to a tenth is often better.
+constexpr Rounding INT8_ROUNDING = {127, 128, 2, 6}, INT6_ROUNDING = {31, 32, 12, 8};
+
+// Returns the squared error of a group under a scale. CLIPS: some values may exceed `most` scales.
 template <bool CLIPS>
-inline float rounding_loss(const Lanes* values, float scale) {
+inline float rounding_loss(const Lanes* values, float scale, float most) {
     const float inverse = 1.0f / scale;
     Lanes sums = {};
     for (int i = 0; i < GROUP / 4; i++) {
         Lanes steps = round_to_nearest(values[i] * inverse);
-        const Lanes error = values[i] - (CLIPS ? clamp_to_int8(steps) : steps) * scale;
+        const Lanes error = values[i] - (CLIPS ? clamp(steps, most) : steps) * scale;
         sums += error * error;
     }
     return sums[0] + sums[1] + sums[2] + sums[3];
 }
 
-// Returns the bfloat16 scale near max_abs / 127 with the least squared error. How close the values are to multiples of
-// a scale is random, and the best of nine scales has a tenth less squared error than the first.
-uint16_t best_scale(const Lanes* values, float max_abs) {
-    const int below = 2, above = 6;
-    const uint16_t first_scale = round_up_to_bf16(max_abs / 127);
-    if (first_scale <= below || max_abs == 0.0f) return first_scale;
+// Returns the bfloat16 scale near max_abs / most with the least squared error, or NaN for a NaN or infinity.
+uint16_t best_scale(const Lanes* values, float max_abs, const Rounding& rounding) {
+    const uint16_t first_scale = round_up_to_bf16(max_abs / rounding.most);
+    if (first_scale <= rounding.below || max_abs == 0.0f) return first_scale;
     uint16_t best = first_scale;
-    float least_loss = rounding_loss<false>(values, to_f32(first_scale));
-    for (int scale_bits = first_scale - below; scale_bits <= first_scale + above; scale_bits++) {
-        const float scale = to_f32((uint16_t)scale_bits);
-        // From first_scale on, no value exceeds 127 scales.
-        const bool clips = scale_bits < first_scale;
-        const float loss = clips ? rounding_loss<true>(values, scale) : rounding_loss<false>(values, scale);
-        if (loss < least_loss) least_loss = loss, best = (uint16_t)scale_bits;
+    float least_loss = rounding_loss<false>(values, to_f32(first_scale), rounding.most);
+    for (int step = -rounding.below; step <= rounding.above; step++) {
+        const float scale = to_f32((uint16_t)(first_scale + step));
+        // From first_scale on, no value exceeds the largest level.
+        const float loss = step < 0 ? rounding_loss<true>(values, scale, rounding.most)
+                                    : rounding_loss<false>(values, scale, rounding.most);
+        if (loss < least_loss) least_loss = loss, best = (uint16_t)(first_scale + step);
     }
     return best;
+}
+
+// Rounds four values under a scale to codes.
+inline void round_four(
+    Lanes values, float scale, float inverse, const Rounding& rounding, uint8_t* codes, QuantizationError& error) {
+    const Lanes levels = clamp(round_to_nearest(values * inverse), rounding.most), errors = values - levels * scale;
+    for (int lane = 0; lane < 4; lane++) {
+        codes[lane] = (uint8_t)((int)levels[lane] + rounding.offset);
+        error.squared_error += (double)errors[lane] * errors[lane];
+        error.squared_norm += (double)values[lane] * values[lane];
+    }
 }
 
 // Packs rows of `Number`, a number in memory of two or four bytes.
@@ -229,25 +249,38 @@ struct Job {
         return values;
     }
 
-    void quantize(int row, int begin, int end, float scale, QuantizationError& error) const {
-        uint8_t* to = at(output(row));
-        const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
-        for (int i = begin; i < end; i += 4) {
-            const Lanes values = load_four(row, i), levels = clamp_to_int8(round_to_nearest(values * inverse));
-            const Lanes errors = values - levels * scale;
-            for (int lane = 0; lane < 4; lane++) {
-                to[(size_t)(i / 4) * STEP_BYTES + lane] = (uint8_t)((int)levels[lane] + 128);
-                error.squared_error += (double)errors[lane] * errors[lane];
-                error.squared_norm += (double)values[lane] * values[lane];
-            }
-        }
-    }
-
+    // Returns the largest absolute value of a row's inputs, or NaN if one of them is NaN or infinite.
     float max_abs(int row, int begin, int end) const {
         const Number* from = rows + (size_t)row * weight.inputs;
-        float max_value = 0;
-        for (int i = begin; i < end; i++) max_value = fmaxf(max_value, fabsf(to_f32(from[i])));
-        return max_value;
+        float max_value = 0, zero_products = 0;
+        for (int i = begin; i < end; i++) {
+            const float value = to_f32(from[i]);
+            max_value = fmaxf(max_value, fabsf(value)), zero_products += value * 0.0f;
+        }
+        return zero_products == 0.0f ? max_value : NAN;
+    }
+
+    void pack_channel(int row, QuantizationError& error) const {
+        uint8_t* to = at(output(row));
+        const float scale = max_abs(row, 0, weight.inputs) / INT8_ROUNDING.most, inverse = scale > 0 ? 1.0f / scale : 0;
+        const_cast<float*>(weight.scales)[output(row)] = scale;
+        for (int i = 0; i < weight.inputs; i += 4, to += STEP_BYTES)
+            round_four(load_four(row, i), scale, inverse, INT8_ROUNDING, to, error);
+    }
+
+    void pack_scaled(int row, const Rounding& rounding, QuantizationError& error) const {
+        for (int group = 0, begin = 0; begin < weight.inputs; group++, begin += GROUP) {
+            const int end = begin + GROUP < weight.inputs ? begin + GROUP : weight.inputs;
+            Lanes values[GROUP / 4] = {};
+            for (int i = begin; i < end; i += 4) values[(i - begin) / 4] = load_four(row, i);
+            const uint16_t found = best_scale(values, max_abs(row, begin, end), rounding);
+            const float scale = to_f32(found), inverse = scale > 0 ? 1.0f / scale : 0.0f;
+            uint8_t codes[GROUP] = {};
+            for (int i = 0; i < end - begin; i += 4)
+                round_four(values[i / 4], scale, inverse, rounding, codes + i, error);
+            write_codes(weight, output(row), group, codes);
+            scale_at(weight, weight.group_scales, output(row), group) = found;
+        }
     }
 
     void pack_codes(int row, QuantizationError& error) const {
@@ -272,21 +305,8 @@ struct Job {
         if (weight.kind == FLOAT16) return copy_apart(row);
         if (!is_quantized(weight.kind)) return copy(row);
         if (weight.kind == INT4_GROUP) return pack_codes(row, error);
-        const int to = output(row), panel = to / PANEL;
-        if (weight.kind == INT8_CHANNEL) {
-            const float scale = max_abs(row, 0, weight.inputs) / 127;
-            const_cast<float*>(weight.scales)[to] = scale;
-            return quantize(row, 0, weight.inputs, scale, error);
-        }
-        for (int group = 0, begin = 0; begin < weight.inputs; group++, begin += GROUP) {
-            const int end = begin + GROUP < weight.inputs ? begin + GROUP : weight.inputs;
-            Lanes values[GROUP / 4] = {};
-            for (int i = begin; i < end; i += 4) values[(i - begin) / 4] = load_four(row, i);
-            const uint16_t scale = best_scale(values, max_abs(row, begin, end));
-            const size_t index = ((size_t)panel * weight.groups() + group) * PANEL + to % PANEL;
-            const_cast<uint16_t*>(weight.group_scales)[index] = scale;
-            quantize(row, begin, end, to_f32(scale), error);
-        }
+        if (weight.kind == INT8_CHANNEL) return pack_channel(row, error);
+        pack_scaled(row, weight.kind == INT6_GROUP ? INT6_ROUNDING : INT8_ROUNDING, error);
     }
 };
 

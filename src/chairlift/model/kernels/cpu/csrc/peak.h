@@ -69,7 +69,7 @@ static double peak_rate(WeightKind kind) {
         case FLOAT32: return peak_rate_of<FLOAT32>();
         case FLOAT16: return peak_rate_of<FLOAT16>();
         case INT8_GROUP: case Q8_0: case IQ4_NL: case IQ4_XS: case MXFP4: return peak_rate_of<INT8_GROUP>();
-        case INT4_GROUP: case Q4_0: case Q5_0: case Q5_1: case Q4_K: case Q5_K: case Q6_K:
+        case INT4_GROUP: case Q4_0: case Q5_0: case Q5_1: case Q4_K: case Q5_K: case Q6_K: case INT6_GROUP:
             return peak_rate_of<INT4_GROUP>();
     }
     return 0.0;
