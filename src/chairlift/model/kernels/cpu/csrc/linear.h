@@ -217,7 +217,7 @@ template <WeightKind KIND, int VECTORS>
 static void multiply_panel(
     const LinearCall& call, int panel, int column, const uint8_t* ahead, size_t ahead_bytes, int num_halves,
     ArgMax* argmax) {
-    constexpr int MAX_ROWS = max_tile_rows<KIND>();
+    constexpr int MAX_ROWS = max_tile_rows<KIND, VECTORS>();
     const int count = call.rows.count, min_tiles = (count + MAX_ROWS - 1) / MAX_ROWS;
     const int num_tiles = LANES == 16 && ahead_bytes && min_tiles == 3 ? 4 : min_tiles;
     const int all_steps = call.weight->steps;
@@ -255,6 +255,8 @@ static void multiply_panel(
                 size_t prefetched;
                 if constexpr (has_few_variants(KIND) && LANES < 8)
                     prefetched = run(Prefetches<1, 1>{});
+                else if constexpr (has_groups(KIND) && VECTORS == HALF_VECTORS)
+                    prefetched = ahead_bytes && num_passes < 4 ? run(Prefetches<2, 1>{}) : run(Prefetches<1, 1>{});
                 else if constexpr (has_groups(KIND))
                     prefetched = !ahead_bytes || num_passes >= 4 ? run(Prefetches<1, 1>{})
                                  : num_passes == 1               ? run(Prefetches<4, 1>{})
@@ -278,18 +280,14 @@ static void multiply_panel(
 template <WeightKind KIND>
 static void multiply_half_panels(
     const LinearCall& call, int half, int count, const uint8_t* ahead, size_t bytes, ArgMax* argmax) {
-    if constexpr (TILE_VECTORS == 2 * HALF_VECTORS && !multiplies_halves(KIND))
-        if (count == 2) return multiply_panel<KIND, TILE_VECTORS>(call, half / 2, 0, ahead, bytes, 1, argmax);
-    for (int i = 0; i < count; i++) {
+    if constexpr (HAS_WHOLE_PANELS<KIND>)
+        if (count == 2 && takes_whole_panels<KIND>(call.rows.count))
+            return multiply_panel<KIND, TILE_VECTORS>(call, half / 2, 0, ahead, bytes, 1, argmax);
+    // Each half prefetches as much.
+    bytes /= count;
+    for (int i = 0; i < count; i++, ahead += bytes) {
         const int panel = (half + i) / 2, column = (half + i) % 2 * HALF_PANEL;
-        if constexpr (multiplies_halves(KIND)) {
-            // Each half prefetches as much.
-            multiply_panel<KIND, HALF_VECTORS>(call, panel, column, ahead, bytes / count, count, argmax);
-            ahead += bytes / count;
-        } else {
-            multiply_panel<KIND, HALF_VECTORS>(call, panel, column, ahead, bytes, 1, argmax);
-            bytes = 0;  // the second half panel would prefetch the same lines again
-        }
+        multiply_panel<KIND, HALF_VECTORS>(call, panel, column, ahead, bytes, count, argmax);
     }
 }
 

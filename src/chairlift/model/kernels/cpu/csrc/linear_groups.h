@@ -44,6 +44,21 @@ struct GroupScales {
         return factor * small(small_minima, group, vector);
     }
 
+    // Prefetches the numbers of a group AHEAD of this one, which may be in the next panel.
+    CHAIRLIFT_INLINE void prefetch_ahead(int group) const {
+        constexpr int AHEAD = 12;
+        group += AHEAD;
+        if (!has_super_scales(KIND) || group % SUPER_GROUPS == 0) {
+            prefetch((const uint8_t*)at(scales, group, 0));
+            if constexpr (has_minima(KIND)) prefetch((const uint8_t*)at(minima, group, 0));
+        }
+        if constexpr (has_super_scales(KIND)) {
+            for (int number = 0; number < scales_per_group(KIND); number++)
+                prefetch((const uint8_t*)(small_scales + (size_t)(group * scales_per_group(KIND) + number) * PANEL));
+            if constexpr (has_minima(KIND)) prefetch((const uint8_t*)(small_minima + (size_t)group * PANEL));
+        }
+    }
+
 private:
     static CHAIRLIFT_INLINE const uint16_t* at(const uint16_t* first, int group, int vector) {
         return first + (size_t)(has_super_scales(KIND) ? group / SUPER_GROUPS : group) * PANEL + vector * LANES;
@@ -72,7 +87,7 @@ struct PackedGroup {
 // unpack beside the products; codes of four bits without more are unpacked in a tile as fast as loaded.
 constexpr bool is_unpacked(WeightKind kind) {
     const bool is_costly = true;
-    return LANES == 8 && multiplies_halves(kind) && code_bits(kind) < 8 && is_costly;
+    return LANES == 8 && has_few_variants(kind) && code_bits(kind) < 8 && is_costly;
 }
 
 // A range of steps of half a panel with one byte for each code: what many tiles multiply by.
@@ -214,6 +229,7 @@ CHAIRLIFT_INLINE void multiply_groups(
     const uint8_t* data = weight.data + panel * weight.panel_bytes() + (size_t)range.begin * STEP_BYTES + column * 4;
     const uint8_t* rows = call.rows.data + first * call.rows.stride + (size_t)begin * GROUP;
     for (int group = begin; group < end; group++) {
+        if constexpr (Prefetch::LINES > 1) scales.prefetch_ahead(group);
         int32_t row_sums[ROWS], half_sums[ROWS];
         float row_scales[ROWS];
 #pragma GCC unroll 8

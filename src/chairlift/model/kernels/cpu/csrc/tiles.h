@@ -19,13 +19,24 @@ using Numbers = std::conditional_t<
 
 // Kinds of which fewer variants are compiled: tiles have half of a panel, one after the other, and short vectors have
 // small tiles.
-constexpr bool has_few_variants(WeightKind kind) { return has_groups(kind) && kind != INT8_GROUP; }
-constexpr bool multiplies_halves(WeightKind kind) { return LANES >= 8 && has_few_variants(kind); }
+constexpr bool has_few_variants(WeightKind kind) { return has_groups(kind) && code_bits(kind) < 8; }
+
+// Whether a tile can have a whole panel.
+template <WeightKind KIND>
+constexpr bool HAS_WHOLE_PANELS = TILE_VECTORS > HALF_VECTORS && !has_few_variants(KIND);
+
+// Whether so many rows are multiplied by whole panels. Of groups, whose integer and float sums are both in registers,
+// AVX-512 has tiles of 3 rows and a panel, or of 6 rows and half of one: one or two of these make more products of 4 to
+// 12 rows.
+template <WeightKind KIND>
+constexpr bool takes_whole_panels(int rows) {
+    return HAS_WHOLE_PANELS<KIND> && (LANES < 16 || !has_groups(KIND) || rows <= 3 || rows > 12);
+}
 
 // Rows of a tile: as many as fit the registers beside the panel's vectors.
-template <WeightKind KIND>
+template <WeightKind KIND, int VECTORS>
 constexpr int max_tile_rows() {
-    if (LANES == 16) return has_groups(KIND) && !multiplies_halves(KIND) ? 3 : 6;
+    if (LANES == 16) return has_groups(KIND) && VECTORS > HALF_VECTORS ? 3 : 6;
     if (LANES == 8) return is_quantized(KIND) && MOVES_SIGNS ? 4 : 6;
     if (NUM_REGISTERS == 32) return has_few_variants(KIND) ? 2 : 6;
     return 1;
