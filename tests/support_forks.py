@@ -61,14 +61,14 @@ REQUEST_SECONDS = 10.0
 COMMAND = "import sys, support_forks; support_forks.run_forked(support_forks.serve(sys.argv[1], sys.argv[2:]))"
 
 SERVER_MODULES = (
-    "chairlift.cli.commands.router", "chairlift.cli.commands.serve", "chairlift.engine.ipc.engine_main",
+    "chairlift.cli.commands.router", "chairlift.cli.serve_model", "chairlift.engine.ipc.engine_main",
     "chairlift.engine.runner.fake", "chairlift.fleet.fleet_process", "replica_main",
 )  # fmt: skip
 """What servers with fake engines, routers and fleets import; none of it needs torch."""
 
 TORCH_MODULES = (
     "chairlift.model.distributed.rank_main", "chairlift.llm.build", "chairlift.engine.ipc.engine_main",
-    "chairlift.model.runner.torch_runner", "chairlift.cli.commands.serve",
+    "chairlift.model.runner.torch_runner", "chairlift.cli.serve_model",
 )  # fmt: skip
 """What a server with a model and the ranks of one import."""
 

@@ -54,7 +54,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def close(self) -> None:
             events.append("closed")
 
-    monkeypatch.setattr("chairlift.engine.client.process.PrespawnedProcess", FakePrespawnedProcess)
+    monkeypatch.setattr("chairlift.llm.launch_engine.PrespawnedProcess", FakePrespawnedProcess)
     return events
 
 

@@ -15,12 +15,14 @@ from chairlift.engine.client.base import EngineClient
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig, with_auto_length
 from chairlift.engine.engine_loop import EngineLoop
+from chairlift.engine.ipc.engine_process import PrespawnedProcess
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.scheduler.batching_policy import make_batching_policy
 from chairlift.engine.scheduler.waiting_queue.base import check_policy
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.llm.builtin_models import DEMO, RANDOM, embedded_folder, warn_no_model
+from chairlift.llm.launch_engine import RUNNER, launch_engine
 from chairlift.llm.model_defaults import DEFAULT_POOLING, ModelDefaults
 from chairlift.llm.options import Options
 from chairlift.llm.profiling_client import ProfilingClient, open_profile
@@ -32,12 +34,10 @@ from chairlift.text.reasoning_formats import AUTO
 from chairlift.text.tokenizer import HFTokenizer, Tokenizer
 
 if TYPE_CHECKING:
-    from chairlift.engine.client.process import PrespawnedProcess
     from chairlift.model.config.runner_config import RunnerConfig
 
 log = logging.getLogger(__name__)
 
-RUNNER = "chairlift.model.runner.torch_runner:build"
 TENSOR_PARALLEL_RUNNER = "chairlift.model.distributed.tensor_parallel_runner:build"
 TINY_CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
@@ -77,7 +77,7 @@ class PreparedService:
     chat_template: ChatTemplate | None
     defaults: ModelDefaults
     seeds: random.Random
-    launched: "PrespawnedProcess | None" = None
+    launched: PrespawnedProcess | None = None
 
     def start(self) -> TextService:
         """Load the weights and start the engine. Raises ConfigError, ModelError."""
@@ -119,11 +119,11 @@ class PreparedService:
 
 def prepare(
     model: str | Path | None, options: Options, *, starts: bool = True, needs_full_length: bool = False,
-    needs_device: bool = False,
+    needs_device: bool = False, launched: PrespawnedProcess | None = None,
 ) -> PreparedService:  # fmt: skip
     """Validate options and model folder; see build_service. Does not import torch.
 
-    With engine_mode "process" it launches the engine process, whose import of torch takes a second. `starts=False` only
+    With engine_mode "process" it launches the engine process, unless it is given as `launched`. `starts=False` only
     validates what needs no model folder, and launches nothing. `needs_full_length=True` rejects a KV cache of fewer
     `num_blocks` than a request of the model's own limit of tokens needs, `needs_device=True`
     a device that the machine does not have, which the start of the engine would find.
@@ -131,7 +131,8 @@ def prepare(
     scheduler = validate_options(options)
     values: dict[str, Any] = dict(options)
     kind, seed = values.get("engine_mode", "inline"), values.pop("seed", None)
-    launched = _launch() if kind == "process" and starts else None
+    if launched is None and kind == "process" and starts:
+        launched = launch_engine()
     try:
         folder = model_folder(model, values.get("revision"), hf_file=values.get("hf_file"))
         runner = runner_config(folder, values)
@@ -342,16 +343,6 @@ def _process(prepared: PreparedService) -> EngineClient:
         prepared.spec, prepared.scheduler, enable_prefix_caching=prepared.caching, vocabulary=prepared.vocabulary(),
         watch=prepared.watch, launched=prepared.launched,
     )  # fmt: skip
-
-
-def _launch() -> "PrespawnedProcess | None":
-    """Launch the engine process early; return None on OSError, which start() then reports."""
-    from chairlift.engine.client.process import PrespawnedProcess
-
-    try:
-        return PrespawnedProcess([RUNNER.partition(":")[0]])
-    except OSError:
-        return None
 
 
 CLIENTS: Mapping[str, Callable[[PreparedService], EngineClient]] = {"inline": _inline, "process": _process}

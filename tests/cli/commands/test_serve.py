@@ -3,12 +3,15 @@
 import os
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
+from chairlift.cli import serve_model
 from chairlift.cli.commands import serve
 from chairlift.cli.main import main
 from chairlift.server.server_process import ServerParts
@@ -83,10 +86,23 @@ def test_invalid_input_is_one_sentence_and_exit_code_two(
         parts.read_credentials()
         pytest.fail("the server is started")
 
-    monkeypatch.setattr(serve, "serve", starts)
+    monkeypatch.setattr(serve_model, "serve", starts)
     assert main(["serve", *words]) == 2
     output = "".join(capsys.readouterr())
     assert sentence in output and output.splitlines()[-1].startswith("chairlift: ")
+
+
+def test_the_engine_process_is_launched_before_the_server_is_imported() -> None:
+    code = "import sys, chairlift.cli.commands.serve; print({'uvicorn', 'aiohttp', 'torch'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_the_launched_process_is_closed_when_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    launched = SimpleNamespace(close=lambda: closed.append("closed"))
+    monkeypatch.setattr(serve, "launch_engine", lambda: launched)
+    assert main(["serve", "--max-queue-size", "5"]) == 2
+    assert closed == ["closed"]
 
 
 def test_a_port_in_use_is_one_sentence_before_the_model_is_loaded() -> None:

@@ -1,5 +1,6 @@
 """The engine process by itself: its input, when it exits and with which code; it serves clients while it starts."""
 
+import gc
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ModelError
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.ipc import engine_main
 from chairlift.engine.ipc.engine_main import close_sockets, read_message
 from chairlift.engine.ipc.engine_process import STOP
 from chairlift.engine.ipc.messages import (
@@ -239,3 +241,15 @@ def test_sockets_without_pending_messages_end_at_once() -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     assert close_sockets(context, context.socket(zmq.ROUTER))
     assert context.closed
+
+
+def test_no_garbage_is_collected_during_imports_and_it_is_again_behind_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_without_gc.py").write_text("import gc\nis_enabled = gc.isenabled()\nraise ImportError\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found: list[bool] = []
+    monkeypatch.setattr(gc, "isenabled", lambda isenabled=gc.isenabled: found.append(isenabled()))
+    engine_main._import(["imported_without_gc", "json"])
+    monkeypatch.undo()
+    assert found == [False] and gc.isenabled()
