@@ -16,7 +16,7 @@ from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, M
 from chairlift.engine.client.process import ProcessClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
-from chairlift.llm.build import model_folder, prepare, validate_options
+from chairlift.llm.build import model_folder, prepare, runner_config, validate_options
 from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
 from chairlift.llm.model_inspection import inspect_model
 from chairlift.llm.options import Options
@@ -111,6 +111,14 @@ def test_the_engine_is_in_the_process_that_was_launched(folder: Path) -> None:
         assert isinstance(client, ProcessClient) and client.process is not None and client.process.pid == pid
     finally:
         client.close()
+
+
+def test_the_name_of_the_files_own_quantization_is_auto(folder: Path, tmp_path: Path) -> None:
+    entry = {"quantization_config": {"quant_method": "awq", "bits": 4}}
+    quantized = copy_with_changes(folder, tmp_path / "quantized", config=entry)
+    assert runner_config(quantized, {"quantization": "awq"}).quantization == "auto"
+    with pytest.raises(ConfigError, match="'gptq' is that of another checkpoint: the model is quantized by awq"):
+        runner_config(quantized, {"quantization": "gptq"})
 
 
 def copy_with_changes(source: Path, target: Path, **files: dict[str, Any] | None) -> Path:

@@ -238,12 +238,16 @@ def _options_for(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 def runner_config(folder: Path | None, values: Mapping[str, Any]) -> "RunnerConfig":
     """Return the runner's part of the options for a model folder; None for a model without one."""
-    from chairlift.model.config.runner_config import MODEL_IMPL_ALIASES, RunnerConfig
+    from chairlift.model.config.quantized_checkpoint import METHOD_NAMES, check_method
+    from chairlift.model.config.runner_config import FILE_QUANTIZATION, MODEL_IMPL_ALIASES, RunnerConfig
     from chairlift.model.device.dtypes import canonical_dtype
 
     own = _options_for(with_auto_length(values), RunnerConfig)
     if "model_impl" in own:
         own["model_impl"] = MODEL_IMPL_ALIASES.get(own["model_impl"], own["model_impl"])
+    if (method := own.get("quantization")) in METHOD_NAMES:
+        check_method(folder, method)
+        own["quantization"] = FILE_QUANTIZATION
     own |= {name: canonical_dtype(own[name]) for name in ("dtype", "kv_cache_dtype") if name in own}
     return RunnerConfig(model="" if folder is None else str(folder), **own)
 

@@ -38,7 +38,8 @@ class Options(TypedDict, total=False):
         attention_backend: name of the attention backend; "auto" is the fastest here.
         kernels: of a CPU: "native" are Chairlift's own, "torch" are torch's, "auto" is native where supported.
         quantization: of the weights: "auto" is that of the file, "none" dequantizes it; by the native kernels "int8"
-            and "int4" (groups of 32), "int8-channel"; by torch, for GPUs, "fp8" (8-bit floats, e4m3).
+            and "int4" (groups of 32), "int8-channel"; by torch, for GPUs, "fp8" (8-bit floats, e4m3). "awq", "gptq",
+            "compressed-tensors", "bitsandbytes" and "gguf" are "auto" for a checkpoint that is quantized so.
         cpu_threads: of the native kernels; when left out one per core, minus one with more than two cores.
         packed_weights_dir: a folder for weights packed for the native kernels, so that the next start is fast.
         tensor_parallel_size: processes that share every layer of the model, each on its own device.

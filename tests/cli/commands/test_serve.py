@@ -75,7 +75,8 @@ def run_command(*words: str) -> tuple[int, str]:
     (["--middleware", "m"], "--middleware is not supported: no code of others runs in the server; put a proxy"),
     (["--max-num-seq", "4"], "unknown option --max-num-seq; did you mean --max-num-seqs?"),
     (["a", "--model", "b"], "MODEL is a and --model is b; give one of them"),
-    (["--quantization", "awq"], "--quantization 'awq' is unknown; known are none, int8, int8-channel"),
+    (["--quantization", "q4"], "--quantization 'q4' is unknown; known are auto, none, int8, int8-channel"),
+    (["--quantization", "awq"], "--quantization 'awq' is that of another checkpoint: the model has no quantized wei"),
     (["--attention-backend", "flash"], "'flash' is unknown; known are auto, torch, triton, reference, flashinfer, fa3"),
     (["--tls-cert", "none.pem", "--tls-key", "none.key"], "cannot read --tls-cert none.pem: No such file or directory"),
 ])  # fmt: skip

@@ -5,15 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.core.errors import ModelError, UnsupportedModel
+from chairlift.core.errors import ConfigError, ModelError, UnsupportedModel
 from chairlift.model.config.decoder_config import parse_decoder_config
+from chairlift.model.config.gguf_folder import gguf_folder
 from chairlift.model.config.model_folder import ORIGINAL
 from chairlift.model.config.quantized_checkpoint import (
     SUPPORTED_METHODS,
+    check_method,
     check_quantization,
     folder_quantization,
     quantization_entry,
 )
+from support_gguf import smollm2_file
 from support_shares import for_each
 
 LLAMA = {"architectures": ["LlamaForCausalLM"]}
@@ -83,3 +86,26 @@ def test_an_older_file_that_is_not_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "quant_config.json").write_text("{")
     with pytest.raises(ModelError, match=r"cannot read .*quant_config\.json"):
         folder_quantization(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "method"), [("awq_marlin", "awq"), ("gptq", "gptq")])
+def test_the_name_of_a_method_is_that_of_the_checkpoint_or_one_sentence(name: str, method: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": method}}))
+    check_method(tmp_path, name)
+    for other, has in (
+        ({"quantization_config": {"quant_method": "fp8"}}, "is quantized by fp8"),
+        ({}, "has no quantized"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(other))
+        with pytest.raises(ConfigError, match=f"quantization '{name}' is that of another checkpoint: the model {has}"):
+            check_method(tmp_path, name)
+    with pytest.raises(ConfigError, match="has no quantized weights; leave quantization out"):
+        check_method(None, name)
+
+
+def test_a_gguf_file_has_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAIRLIFT_CACHE", str(tmp_path / "cache"))
+    folder = gguf_folder(smollm2_file())
+    check_method(folder, "gguf")
+    with pytest.raises(ConfigError, match="'awq' is that of another checkpoint: the model is quantized by gguf"):
+        check_method(folder, "awq")

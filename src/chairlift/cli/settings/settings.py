@@ -68,7 +68,7 @@ ENGINE_SECTIONS: Sections = {
                      "16K (16384); auto is as many as the KV cache holds, at most the model's own limit"),
         Setting(name="quantization", needs_model=True, default="auto",
                 help="weight quantization: auto (that of the file), none (dequantized), int8 or int4 (groups of 32) or "
-                     "int8-channel on a CPU, fp8 (e4m3) on a GPU"),
+                     "int8-channel on a CPU, fp8 (e4m3) on a GPU; awq, gptq and gguf are auto for such a file"),
         Setting(name="model_impl", needs_model=True, default="auto", metavar="NAME",
                 help="who computes the layers: native (Chairlift), transformers (any decoder), auto"),
         Setting(name="attention_backend", needs_model=True, default="auto", metavar="BACKEND",

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from chairlift.core.errors import ConfigError
+from chairlift.model.config.gguf_folder import gguf_file_of
 from chairlift.model.config.model_folder import ORIGINAL, read_json, unsupported_model
 
 QUANTIZATION_FIELDS = ("quantization_config", "compression_config")
@@ -19,6 +21,12 @@ SUPPORTED_METHODS: tuple[str, ...] = (
     "awq", "gptq", "bitsandbytes", "compressed-tensors", "fp8", "fbgemm_fp8",
 )  # fmt: skip
 """Methods whose weights a module in model/weights/formats/ reads; it checks the rest of the entry."""
+
+METHOD_NAMES = {
+    "awq": "awq", "awq_marlin": "awq", "gptq": "gptq", "gptq_marlin": "gptq", "bitsandbytes": "bitsandbytes",
+    "compressed-tensors": "compressed-tensors", "fbgemm_fp8": "fbgemm_fp8", "gguf": "gguf",
+}  # fmt: skip
+"""Values of the option `quantization` in vLLM and SGLang that name the method of a checkpoint -> that method."""
 
 
 def quantization_entry(content: Mapping[str, Any]) -> tuple[str, str | None, Mapping[str, Any]] | None:
@@ -56,6 +64,21 @@ def quantization_method(folder: Path) -> str | None:
     """Return the method that a folder's weights are quantized by; None without one. Raises as folder_quantization."""
     found = folder_quantization(folder)
     return None if found is None else found[1]
+
+
+def check_method(folder: Path | None, name: str) -> None:
+    """Raise ConfigError unless a model's weights are quantized by a method with this name, a key of METHOD_NAMES.
+
+    `folder` is None for a model without one, of which no weight is quantized. Raises as folder_quantization.
+    """
+    is_gguf = folder is not None and gguf_file_of(folder) is not None
+    found = None if folder is None else "gguf" if is_gguf else quantization_method(folder)
+    if found != METHOD_NAMES[name]:
+        has = "has no quantized weights" if found is None else f"is quantized by {found}"
+        raise ConfigError(
+            f"quantization {name!r} is that of another checkpoint: the model {has}; leave quantization out",
+            option="quantization",
+        )
 
 
 def method_options(folder: Path) -> tuple[str, Mapping[str, Any]]:
