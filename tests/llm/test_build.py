@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,6 +68,18 @@ def test_a_process_is_launched_while_files_are_read_and_only_for_who_wants_one(
     assert launches == ["launched ['chairlift.model.runner.torch_runner']"] and prepared.launched is not None
     prepared.close()
     assert launches[1:] == ["closed"]
+
+
+def test_a_process_that_is_given_is_that_of_the_engine_and_closed_by_an_error(
+    folder: Path, tmp_path: Path, launches: list[str]
+) -> None:
+    given: Any = SimpleNamespace(close=lambda: launches.append("closed"))
+    assert prepare(str(folder), {"engine_mode": "process"}, launched=given).launched is given
+    assert launches == []
+    for model, wrong in ((tmp_path, {}), (folder, {"scheduling_policy": "none"})):
+        with pytest.raises(ChairliftError):
+            prepare(str(model), {"engine_mode": "process", **wrong}, launched=given)  # type: ignore[typeddict-item]
+    assert launches == ["closed", "closed"]
 
 
 def test_what_cannot_be_prepared_leaves_no_process(tmp_path: Path, launches: list[str]) -> None:

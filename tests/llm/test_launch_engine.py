@@ -9,11 +9,11 @@ from chairlift.llm.launch_engine import launch_engine
 def test_the_process_imports_the_runner_until_it_is_closed() -> None:
     launched = launch_engine()
     assert launched is not None
-    process = launched.take()
-    assert process is not None and process.args[-1] == "chairlift.model.runner.torch_runner"  # type: ignore[index]
-    assert process.stdin is not None
-    process.stdin.close()
-    process.wait(60)  # it ends with the pipe
+    process = launched._process
+    assert process is not None and process.poll() is None
+    assert process.args[-1] == "chairlift.model.runner.torch_runner"  # type: ignore[index]
+    launched.close()
+    assert process.returncode is not None
 
 
 def test_without_more_processes_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ from chairlift.cli.settings import settings
 from chairlift.cli.settings.reload import SettingsReloader
 from chairlift.cli.settings.resolve_settings import process_environment, resolve, resolve_group
 from chairlift.cli.tracing_options import open_tracer
-from chairlift.engine.client.process import PrespawnedProcess, ProcessClient
+from chairlift.engine.client.process import ProcessClient
+from chairlift.engine.ipc.engine_process import PrespawnedProcess
 from chairlift.llm.build import prepare
 from chairlift.llm.builtin_models import no_model_given
 from chairlift.llm.options import Options

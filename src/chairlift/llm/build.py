@@ -123,17 +123,18 @@ def prepare(
 ) -> PreparedService:  # fmt: skip
     """Validate options and model folder; see build_service. Does not import torch.
 
-    With engine_mode "process" it launches the engine process, unless it is given as `launched`. `starts=False` only
+    With engine_mode "process" it launches the engine process, unless it is given as `launched`; an error closes that
+    process. `starts=False` only
     validates what needs no model folder, and launches nothing. `needs_full_length=True` rejects a KV cache of fewer
     `num_blocks` than a request of the model's own limit of tokens needs, `needs_device=True`
     a device that the machine does not have, which the start of the engine would find.
     """
-    scheduler = validate_options(options)
     values: dict[str, Any] = dict(options)
     kind, seed = values.get("engine_mode", "inline"), values.pop("seed", None)
-    if launched is None and kind == "process" and starts:
-        launched = launch_engine()
     try:
+        scheduler = validate_options(options)
+        if launched is None and kind == "process" and starts:
+            launched = launch_engine()
         folder = model_folder(model, values.get("revision"), hf_file=values.get("hf_file"))
         runner = runner_config(folder, values)
         if starts:

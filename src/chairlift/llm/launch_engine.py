@@ -7,9 +7,9 @@ RUNNER = "chairlift.model.runner.torch_runner:build"
 
 
 def launch_engine() -> PrespawnedProcess | None:
-    """Start a process that imports RUNNER's module; return None on OSError, which starting the engine then reports.
+    """Start a process that imports RUNNER's module. The caller closes it, also where prepare() got it.
 
-    The caller closes it, or passes it to prepare().
+    Returns None where the system has no process for it, which starting the engine then reports.
     """
     try:
         return PrespawnedProcess([RUNNER.partition(":")[0]])

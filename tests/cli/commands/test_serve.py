@@ -88,14 +88,24 @@ def test_invalid_input_is_one_sentence_and_exit_code_two(
         pytest.fail("the server is started")
 
     monkeypatch.setattr(serve_model, "serve", starts)
+    monkeypatch.setattr(serve, "launch_engine", lambda: None)
     assert main(["serve", *words]) == 2
     output = "".join(capsys.readouterr())
     assert sentence in output and output.splitlines()[-1].startswith("chairlift: ")
 
 
 def test_the_engine_process_is_launched_before_the_server_is_imported() -> None:
-    code = "import sys, chairlift.cli.commands.serve; print({'uvicorn', 'aiohttp', 'torch'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+    code = """if True:
+        import sys
+        from chairlift.cli.commands import serve
+
+        def launch_engine():
+            sys.exit(str({"chairlift.cli.serve_model", "uvicorn", "aiohttp", "torch"} & set(sys.modules)))
+
+        serve.launch_engine = launch_engine
+        serve.run(None)
+    """
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == "set()\n"
 
 
 def test_the_launched_process_is_closed_when_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,6 +250,6 @@ def test_no_garbage_is_collected_during_imports_and_it_is_again_behind_them(
     monkeypatch.syspath_prepend(tmp_path)
     found: list[bool] = []
     monkeypatch.setattr(gc, "isenabled", lambda isenabled=gc.isenabled: found.append(isenabled()))
-    engine_main._import(["imported_without_gc", "json"])
+    engine_main._import(["imported_without_gc"])
     monkeypatch.undo()
     assert found == [False] and gc.isenabled()

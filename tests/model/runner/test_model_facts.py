@@ -35,6 +35,14 @@ def test_the_memory_of_4_bits_is_that_of_layers_and_6_bits_elsewhere() -> None:
     assert weight_bytes(shapes, "bfloat16", "int4") == 64 * 20 + 10 * 26
 
 
+@pytest.mark.parametrize(("quantization", "head"), [("int8", 34), ("int8-channel", 32), ("int4", 26), ("none", 64)])
+def test_an_embedding_table_that_is_no_lm_head_stays_in_the_dtype(quantization: str, head: int) -> None:
+    shapes = {"model.embed_tokens.weight": (10, 32), "lm_head.weight": (10, 32)}
+    assert weight_bytes(shapes, "bfloat16", quantization) == 10 * 64 + 10 * head
+    del shapes["lm_head.weight"]
+    assert weight_bytes(shapes, "bfloat16", quantization) == 10 * head
+
+
 def test_the_memory_of_8_bit_floats_is_that_of_layers_whose_sizes_fit_and_of_their_scales() -> None:
     shapes = {"model.layers.0.mlp.up_proj.weight": (32, 64), "model.layers.0.mlp.down_proj.weight": (64, 33),
               "model.layers.0.input_layernorm.weight": (64,), "lm_head.weight": (160, 64)}  # fmt: skip

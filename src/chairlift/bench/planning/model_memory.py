@@ -17,7 +17,7 @@ NATIVE_QUANTIZATION = {"int8": 1 + 2 / 32, "int8-channel": 1.0, "int4": 1 / 2 + 
 """Bytes of a parameter with Chairlift's --quantization by its CPU kernels; groups of 32 share a scale of two bytes,
 and those of int4 a minimum of two more."""
 
-INT4_HEAD = 3 / 4 + 2 / 32
+INT4_HEAD_BYTES = 3 / 4 + 2 / 32
 """The same of the lm_head with int4: codes of 6 bits (HEAD_KINDS of the kernels)."""
 
 FLOAT8 = "fp8"
@@ -124,7 +124,7 @@ class ModelMemory:
         if self._keeps_codes and "head_bits" in self.shape.quantization:
             return float(self.shape.quantization["head_bits"]) / 8
         if self.quantization == "int4":
-            return INT4_HEAD
+            return INT4_HEAD_BYTES
         return NATIVE_QUANTIZATION.get(self.quantization, float(self.itemsize))
 
     @property

@@ -8,13 +8,14 @@ from chairlift.model.architectures.model_building import parameter_shapes
 from chairlift.model.backends.loaded_model import KeptCodes
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.model_config import ModelConfig
-from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION, UNQUANTIZED
+from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION, NATIVE_QUANTIZATIONS, UNQUANTIZED
 from chairlift.model.device.dtypes import dtype_bytes
+from chairlift.model.weights.checkpoint import EMBEDDING, HEAD
 from chairlift.model.weights.float8_packer import LAYERS, takes_float8
 
 QUANTIZED_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0, "int4": 1 / 2 + 4 / 32, "int6": 3 / 4 + 2 / 32}
 """Bytes of one parameter, by quantization of the native kernels; groups of 32 share a scale of two bytes,
-and those of int4 a minimum of two more. With int4 what is not in layers has the bytes of int6."""
+and those of int4 a minimum of two more. With int4 the lm_head, also as a tied embedding table, has those of int6."""
 
 FLOAT8_SCALE_BYTES = 4
 """Bytes of the scale of a row of 8-bit floats."""
@@ -25,12 +26,16 @@ def weight_bytes(
 ) -> int:  # fmt: skip
     """Return the bytes of parameters, by name, of a dtype's name, in the quantization of the options.
 
-    `kept` has the bytes of those whose codes are kept from the checkpoint.
+    `kept` has the bytes of those whose codes are kept from the checkpoint. An embedding table that is no lm_head stays
+    in the dtype.
     """
     kept = {name: count for name, count in (kept or {}).items() if name in shapes}
     if kept:
         dense = {name: shape for name, shape in shapes.items() if name not in kept}
         return sum(kept.values()) + weight_bytes(dense, dtype, quantization)
+    if quantization in NATIVE_QUANTIZATIONS and HEAD in shapes and EMBEDDING in shapes:
+        table, rest = {EMBEDDING: shapes[EMBEDDING]}, {name: each for name, each in shapes.items() if name != EMBEDDING}
+        return weight_bytes(table, dtype, "none") + weight_bytes(rest, dtype, quantization)
     num_parameters = sum(map(math.prod, shapes.values()))
     if quantization == "int4":
         in_layers = sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(LAYERS))

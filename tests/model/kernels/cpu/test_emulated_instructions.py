@@ -11,7 +11,7 @@ from chairlift.model.kernels.cpu import compile as compiling
 from support_native import need_native
 from support_source_tree import ROOT
 
-TESTS = [str(Path(__file__).with_name(name)) for name in ("test_linear.py", "test_quantization.py")]
+TESTS = [str(Path(__file__).with_name(name)) for name in ("test_linear.py", "test_blocks.py", "test_quantization.py")]
 
 
 @pytest.mark.full

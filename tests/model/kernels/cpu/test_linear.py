@@ -119,10 +119,10 @@ def test_the_largest_codes_overflow_nothing(name: str, rows: int) -> None:
 
 
 @for_each("rows", [1, 2, 3, 7, 70])
-@for_each("kind", ["int8", "int8-channel"])
+@for_each("kind", ["int8", "int8-channel", "int6"])
 @for_each("name", instruction_sets())
 def test_the_largest_int8_values_overflow_nothing(name: str, kind: str, rows: int) -> None:
-    """All values are -127 or 127 after rounding: sums of two products are the largest of 16 bits."""
+    """All values are the largest ones after rounding: sums of products are the largest of 16 bits."""
     dice = torch.Generator().manual_seed(rows)
     x, weight = (torch.randint(0, 2, (count, 160), generator=dice) * 2.0 - 1.0 for count in (rows, 80))
     x[0], weight[0] = 1.0, -1.0
@@ -257,7 +257,7 @@ def test_groups_are_quantised_to_the_bit(name: str, width: int) -> None:
     assert ((found == once) | (found == twice)).all(), "the product may be rounded to float32 first, or not"
 
 
-@for_each("kind", ["int8", "int8-channel"])
+@for_each("kind", ["int8", "int8-channel", "int6"])
 @for_each(("threads", "tokens"), [(1, 41), (2, 41), (5, 41), (5, 2)])
 @for_each("name", instruction_sets())
 def test_a_norm_that_goes_on_into_int8_has_the_bits_of_both_after_another(

@@ -22,7 +22,7 @@ def test_a_packed_weight_is_at_most_5_percent_larger_than_in_the_file(name: str)
 
 
 def test_inputs_are_padded_to_whole_steps_and_groups() -> None:
-    assert [num_steps(33, KINDS[name]) for name in ("float32", "bfloat16", "int8-channel", "int8", "int4")] == [
-        33, 17, 9, 16, 8,
+    assert [num_steps(33, KINDS[name]) for name in ("float32", "bfloat16", "int8-channel", "int8", "int6", "int4")] == [
+        33, 17, 9, 16, 12, 8,
     ]  # fmt: skip
     assert num_steps(512, BLOCK_KINDS["Q6_K"]) == 16 * 6

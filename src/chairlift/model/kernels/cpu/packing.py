@@ -23,7 +23,7 @@ from chairlift.model.kernels.cpu.weight_kinds import (
     num_steps,
 )
 
-LAYOUT = 2
+LAYOUT = 3
 """Version of the layout of packed weights. Files with another version are not read."""
 
 HALF_PANEL, STEP_BYTES_PER_OUTPUT = PANEL // 2, 4

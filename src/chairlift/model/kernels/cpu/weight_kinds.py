@@ -15,8 +15,8 @@ KINDS = {
 (HEAD_KINDS)."""
 
 HEAD_KINDS = {"int4": KINDS["int6"]}
-"""Value of the option `quantization` -> the kind of the lm_head and of an embedding table that is the same, where it is
-not that of the layers: every logit has the rounding errors of the lm_head, and every token looks up one row."""
+"""Value of the option `quantization` whose lm_head, also as a tied embedding table, has another kind than the layers ->
+that kind. Every logit has the rounding errors of the lm_head."""
 
 BLOCK_KINDS = {
     "Q4_0": library.Q4_0, "Q4_1": library.INT4_GROUP, "Q5_0": library.Q5_0, "Q5_1": library.Q5_1,

@@ -255,8 +255,6 @@ static void multiply_panel(
                 size_t prefetched;
                 if constexpr (has_few_variants(KIND) && LANES < 8)
                     prefetched = run(Prefetches<1, 1>{});
-                else if constexpr (has_groups(KIND) && VECTORS == HALF_VECTORS)
-                    prefetched = ahead_bytes && num_passes < 4 ? run(Prefetches<2, 1>{}) : run(Prefetches<1, 1>{});
                 else if constexpr (has_groups(KIND))
                     prefetched = !ahead_bytes || num_passes >= 4 ? run(Prefetches<1, 1>{})
                                  : num_passes == 1               ? run(Prefetches<4, 1>{})

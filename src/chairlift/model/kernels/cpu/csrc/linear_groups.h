@@ -45,13 +45,15 @@ struct GroupScales {
     }
 
     // Prefetches the numbers of a group AHEAD of this one, which may be in the next panel.
+    template <int VECTORS>
     CHAIRLIFT_INLINE void prefetch_ahead(int group) const {
-        constexpr int AHEAD = 12;
+        constexpr int AHEAD = 12, PER_LINE = LINE / (sizeof(uint16_t) * LANES);  // vectors
         group += AHEAD;
-        if (!has_super_scales(KIND) || group % SUPER_GROUPS == 0) {
-            prefetch((const uint8_t*)at(scales, group, 0));
-            if constexpr (has_minima(KIND)) prefetch((const uint8_t*)at(minima, group, 0));
-        }
+        if (!has_super_scales(KIND) || group % SUPER_GROUPS == 0)
+            for (int vector = 0; vector < VECTORS; vector += PER_LINE) {
+                prefetch((const uint8_t*)at(scales, group, vector));
+                if constexpr (has_minima(KIND)) prefetch((const uint8_t*)at(minima, group, vector));
+            }
         if constexpr (has_super_scales(KIND)) {
             for (int number = 0; number < scales_per_group(KIND); number++)
                 prefetch((const uint8_t*)(small_scales + (size_t)(group * scales_per_group(KIND) + number) * PANEL));
@@ -83,12 +85,9 @@ struct PackedGroup {
     CHAIRLIFT_INLINE Floats minimum(int vector) const { return scales.minimum(group, vector); }
 };
 
-// Whether the kind is unpacked where many tiles are multiplied range by range. With AVX-512 there are enough ports to
-// unpack beside the products; codes of four bits without more are unpacked in a tile as fast as loaded.
-constexpr bool is_unpacked(WeightKind kind) {
-    const bool is_costly = true;
-    return LANES == 8 && has_few_variants(kind) && code_bits(kind) < 8 && is_costly;
-}
+// Whether the kind is unpacked where many tiles are multiplied range by range. With AVX-512 a tile unpacks on ports that
+// the products leave free.
+constexpr bool is_unpacked(WeightKind kind) { return LANES == 8 && has_few_variants(kind); }
 
 // A range of steps of half a panel with one byte for each code: what many tiles multiply by.
 struct UnpackedRange {
@@ -229,7 +228,7 @@ CHAIRLIFT_INLINE void multiply_groups(
     const uint8_t* data = weight.data + panel * weight.panel_bytes() + (size_t)range.begin * STEP_BYTES + column * 4;
     const uint8_t* rows = call.rows.data + first * call.rows.stride + (size_t)begin * GROUP;
     for (int group = begin; group < end; group++) {
-        if constexpr (Prefetch::LINES > 1) scales.prefetch_ahead(group);
+        if constexpr (Prefetch::LINES > 1) scales.template prefetch_ahead<VECTORS>(group);
         int32_t row_sums[ROWS], half_sums[ROWS];
         float row_scales[ROWS];
 #pragma GCC unroll 8
@@ -242,13 +241,13 @@ CHAIRLIFT_INLINE void multiply_groups(
                 row_sums[r] -= half_sums[r];
             }
         }
-        const auto multiply_by = [&](const auto& numbers) __attribute__((always_inline)) {
+        const auto multiply_by = [&](const auto& columns) __attribute__((always_inline)) {
             if constexpr (scales_per_group(KIND) == 2) {
                 multiply_part<KIND, Prefetch, 0>(
-                    sums, half_sums, row_scales, rows, call.rows.stride, numbers, ahead);
-                multiply_part<KIND, Prefetch, 1>(sums, row_sums, row_scales, rows, call.rows.stride, numbers, ahead);
+                    sums, half_sums, row_scales, rows, call.rows.stride, columns, ahead);
+                multiply_part<KIND, Prefetch, 1>(sums, row_sums, row_scales, rows, call.rows.stride, columns, ahead);
             } else {
-                multiply_part<KIND, Prefetch, 0>(sums, row_sums, row_scales, rows, call.rows.stride, numbers, ahead);
+                multiply_part<KIND, Prefetch, 0>(sums, row_sums, row_scales, rows, call.rows.stride, columns, ahead);
             }
         };
         if constexpr (IS_UNPACKED)

@@ -13,7 +13,7 @@ struct QuantizationError {
     double squared_error, squared_norm;  // sums of squared errors and of squares
 };
 
-// Packs rows [count, inputs] into a weight whose data is still zero (int8: 128). FLOAT32 takes float32, FLOAT16
+// Packs rows [count, inputs] into a weight whose data is still zero. FLOAT32 takes float32, FLOAT16
 // float16, BFLOAT16 bfloat16, the quantized kinds bfloat16 or float32. Returns the quantization error of these.
 QuantizationError pack(
     ThreadPool& pool, const Weight& weight, const void* rows, bool is_f32, int count, Placement placement, int first);

@@ -31,7 +31,8 @@ CHAIRLIFT_INLINE void change(Vector& vector) {
 // The best of three loops over the steps of the largest tile without a panel and rows in memory.
 template <WeightKind KIND>
 static double peak_rate_of() {
-    constexpr int ROWS = max_tile_rows<KIND, TILE_VECTORS>(), VECTORS = slice_vectors(ROWS, TILE_VECTORS);
+    constexpr int MOST = HAS_WHOLE_PANELS<KIND> ? TILE_VECTORS : HALF_VECTORS;
+    constexpr int ROWS = max_tile_rows<KIND, MOST>(), VECTORS = slice_vectors(ROWS, MOST);
     using Numbers = std::conditional_t<has_groups(KIND), GroupNumbers<KIND>, CHAIRLIFT_SET::Numbers<KIND>>;
     constexpr int INPUTS = is_quantized(KIND) ? 4 : inputs_per_step(KIND) / Dot<Numbers>::PARTS;  // of a product
     constexpr int STEPS = 50'000;

@@ -25,9 +25,8 @@ constexpr bool has_few_variants(WeightKind kind) { return has_groups(kind) && co
 template <WeightKind KIND>
 constexpr bool HAS_WHOLE_PANELS = TILE_VECTORS > HALF_VECTORS && !has_few_variants(KIND);
 
-// Whether so many rows are multiplied by whole panels. Of groups, whose integer and float sums are both in registers,
-// AVX-512 has tiles of 3 rows and a panel, or of 6 rows and half of one: one or two of these make more products of 4 to
-// 12 rows.
+// Whether so many rows are multiplied by whole panels. Kinds with groups have integer and float sums in registers, which
+// AVX-512 has for 3 rows and a panel, or for 6 rows and half a panel. For 4 to 12 rows the latter is faster.
 template <WeightKind KIND>
 constexpr bool takes_whole_panels(int rows) {
     return HAS_WHOLE_PANELS<KIND> && (LANES < 16 || !has_groups(KIND) || rows <= 3 || rows > 12);
