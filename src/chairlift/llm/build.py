@@ -124,10 +124,9 @@ def prepare(
     """Validate options and model folder; see build_service. Does not import torch.
 
     With engine_mode "process" it launches the engine process, unless it is given as `launched`; an error closes that
-    process. `starts=False` only
-    validates what needs no model folder, and launches nothing. `needs_full_length=True` rejects a KV cache of fewer
-    `num_blocks` than a request of the model's own limit of tokens needs, `needs_device=True`
-    a device that the machine does not have, which the start of the engine would find.
+    process. `starts=False` only validates what needs no model folder, and launches nothing. `needs_full_length=True`
+    rejects a KV cache of fewer `num_blocks` than a request of the model's own limit of tokens needs,
+    `needs_device=True` a device that the machine does not have, which the start of the engine would find.
     """
     values: dict[str, Any] = dict(options)
     kind, seed = values.get("engine_mode", "inline"), values.pop("seed", None)

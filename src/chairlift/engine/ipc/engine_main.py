@@ -247,14 +247,11 @@ def _import(modules: Sequence[str]) -> None:
     and frees nothing.
     """
     gc.disable()
-    try:
+    with contextlib.suppress(Exception):
         for module in modules:
             importlib.import_module(module)
-    except Exception:
-        return
-    finally:
-        gc.freeze()
-        gc.enable()
+    gc.freeze()
+    gc.enable()
 
 
 def _remove_socket(address: str) -> None:

@@ -8,7 +8,7 @@ from chairlift.model.architectures.model_building import parameter_shapes
 from chairlift.model.backends.loaded_model import KeptCodes
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.model_config import ModelConfig
-from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION, NATIVE_QUANTIZATIONS, UNQUANTIZED
+from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION, UNQUANTIZED
 from chairlift.model.device.dtypes import dtype_bytes
 from chairlift.model.weights.checkpoint import EMBEDDING, HEAD
 from chairlift.model.weights.float8_packer import LAYERS, takes_float8
@@ -29,24 +29,19 @@ def weight_bytes(
     `kept` has the bytes of those whose codes are kept from the checkpoint. An embedding table that is no lm_head stays
     in the dtype.
     """
-    kept = {name: count for name, count in (kept or {}).items() if name in shapes}
-    if kept:
-        dense = {name: shape for name, shape in shapes.items() if name not in kept}
-        return sum(kept.values()) + weight_bytes(dense, dtype, quantization)
-    if quantization in NATIVE_QUANTIZATIONS and HEAD in shapes and EMBEDDING in shapes:
-        table, rest = {EMBEDDING: shapes[EMBEDDING]}, {name: each for name, each in shapes.items() if name != EMBEDDING}
-        return weight_bytes(table, dtype, "none") + weight_bytes(rest, dtype, quantization)
-    num_parameters = sum(map(math.prod, shapes.values()))
-    if quantization == "int4":
-        in_layers = sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(LAYERS))
-        others = (num_parameters - in_layers) * QUANTIZED_BYTES["int6"]
-        return int(in_layers * QUANTIZED_BYTES[quantization] + others)
-    if quantization != FLOAT8_QUANTIZATION:
-        return int(num_parameters * QUANTIZED_BYTES.get(quantization, dtype_bytes(dtype)))
-    float8 = [shape for name, shape in shapes.items() if takes_float8([(name, shape)])]
-    num_float8 = sum(map(math.prod, float8))
-    scales = FLOAT8_SCALE_BYTES * sum(shape[0] for shape in float8)
-    return num_float8 + scales + (num_parameters - num_float8) * dtype_bytes(dtype)
+    kept = kept or {}
+    is_tied = HEAD not in shapes
+
+    def bytes_of(name: str, shape: tuple[int, ...]) -> float:
+        count = math.prod(shape)
+        if quantization == FLOAT8_QUANTIZATION and takes_float8([(name, shape)]):
+            return count + FLOAT8_SCALE_BYTES * shape[0]
+        if quantization not in QUANTIZED_BYTES or (name == EMBEDDING and not is_tied):
+            return count * dtype_bytes(dtype)
+        kind = "int6" if quantization == "int4" and not name.startswith(LAYERS) else quantization
+        return count * QUANTIZED_BYTES[kind]
+
+    return int(sum(kept[name] if name in kept else bytes_of(name, shape) for name, shape in shapes.items()))
 
 
 def model_facts(config: ModelConfig, quantization: str, kept: KeptCodes | None = None) -> ModelFacts:
