@@ -109,7 +109,7 @@ def test_a_streamed_chat_says_the_same(client: openai.OpenAI) -> None:
     assert chunks[-1].usage is not None and whole.usage is not None
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
     reasons = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices]
-    assert reasons[-1] == "stop" and set(reasons[:-1]) == {None}
+    assert reasons[-1] == "stop" and not any(reasons[:-1])  # on a busy machine one chunk may hold every token
 
 
 def test_the_clients_own_stream_helper(client: openai.OpenAI) -> None:
