@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
+from chairlift.model.config.architectures.config_parsing import parse_decoder_config
+from chairlift.model.config.decoder_config import DecoderConfig
 
 
 def shape(**fields: Any) -> DecoderConfig:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from chairlift.model.architectures.model_building import load_model
+from chairlift.model.loading.model_building import load_model
 from support_batches import teacher_forced_logits
 from support_models import VOCAB_SIZE
 

@@ -4,7 +4,8 @@ from dataclasses import asdict
 from typing import Any
 
 from chairlift.bench.planning.model_shape import ModelShape, shape_of_loaded
-from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
+from chairlift.model.config.architectures.config_parsing import parse_decoder_config
+from chairlift.model.config.decoder_config import DecoderConfig
 from support_checkpoints import PUBLISHED
 
 LLAMA_70B: dict[str, Any] = {

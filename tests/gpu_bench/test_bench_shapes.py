@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.model.architectures.model_building import parameter_shapes
+from chairlift.model.loading.model_building import parameter_shapes
 from gpu_bench.bench_shapes import LLAMA_8B, QWEN3_06B, SIZES, BenchShape
 from support_shares import for_each
 

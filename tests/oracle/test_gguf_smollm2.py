@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from chairlift import LLM, SamplingParams
-from chairlift.model.architectures.model_building import load_model
 from chairlift.model.config.gguf_folder import gguf_folder
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.loading.model_building import load_model
 from chairlift.model.runner.model_loading import load
 from support_batches import teacher_forced_logits
 from support_gguf import smollm2_file

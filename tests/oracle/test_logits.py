@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from chairlift.model.architectures.model_building import load_model
+from chairlift.model.loading.model_building import load_model
 from support_batches import teacher_forced_logits
 from support_models import VARIANTS, VOCAB_SIZE, save_tiny, tiny_hf_model
 from support_shares import each_value

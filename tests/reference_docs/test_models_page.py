@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from chairlift.core.errors import UnsupportedArchitecture
-from chairlift.model.config.decoder_config import DEFAULTS
+from chairlift.model.config.architectures.registry import ARCHITECTURES
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.transformers.model_loading_and_layer_measurement import load_module
 from reference_docs.models_page import AT_LOAD, BY_SEQUENCE, PAGED, REFUSED, models_page, refusal
@@ -56,7 +56,7 @@ def test_the_sentences_of_models_that_are_refused_at_load(name: str) -> None:
 
 def test_every_architecture_and_sentence_is_on_the_page() -> None:
     page = models_page()
-    assert all(f"`{name}`" in page for name in (*DEFAULTS, *PAGED, *BY_SEQUENCE, *AT_LOAD))
+    assert all(f"`{name}`" in page for name in (*ARCHITECTURES, *PAGED, *BY_SEQUENCE, *AT_LOAD))
     assert "JambaForCausalLM has state-space layers (attn_layer_period in config.json)" in page
     assert page.count("a state of its own instead of keys and values") == 4
     assert len([line for line in page.splitlines() if line.startswith("| ") and "---" not in line]) == 4 + len(

@@ -13,10 +13,10 @@ from chairlift.bench.offline.offline_benchmark import HIDDEN_ROWS
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.step_plan import LAST_SAMPLED, Int32, NewSequence, StepPlan
-from chairlift.model.architectures.model_building import random_model
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.backends.select_backend import select_backend
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.loading.model_building import random_model
 from chairlift.model.runner.torch_runner import TorchRunner
 from gpu_bench.bench_shapes import BenchShape, BenchSizes
 from gpu_bench.device_timer import DeviceTimer

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chairlift.core.errors import ModelError
-from chairlift.model.config.decoder_config import DEFAULTS
+from chairlift.model.config.architectures.registry import ARCHITECTURES
 from chairlift.model.config.gguf_architectures import GGUF_ARCHITECTURES
 from chairlift.model.config.gguf_types import GGML_TYPES
 from chairlift.model.config.select_model_config import parse_config
@@ -201,7 +201,7 @@ def models_page() -> str:
     """Return docs/models.md."""
     head = ("architecture", "special in it")
     return make_page(
-        INTRO, "\n".join(f"* `{name}`" for name in DEFAULTS), _gguf(), QUANTIZED, BRIDGED_INTRO,
+        INTRO, "\n".join(f"* `{name}`" for name in ARCHITECTURES), _gguf(), QUANTIZED, BRIDGED_INTRO,
         make_table(head, _rows(PAGED)), BY_SEQUENCE_INTRO, make_table(head, _rows(BY_SEQUENCE)), LONG_ROPE,
         REFUSED_INTRO,
         make_table(("model", "sentence"), ((kind, refusal(content)) for kind, content in REFUSED.items())),

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import torch
 
 from chairlift.core.errors import ChairliftError, ConfigError
-from chairlift.model.architectures.model_building import parameter_shapes
 from chairlift.model.backends.trial_product import trial_product
 from chairlift.model.batch.kv_cache_shape import KVCacheShape, check_num_blocks
 from chairlift.model.config.attention_backend_names import installed_backends
@@ -25,6 +24,7 @@ from chairlift.model.device.dtypes import DTYPES, resolve_dtype
 from chairlift.model.kernels.cpu.instruction_sets import instruction_sets, selected_instruction_set
 from chairlift.model.kernels.cpu.kernel_cpus import chosen_cpus
 from chairlift.model.kernels.cpu.weight_kinds import KINDS
+from chairlift.model.loading.model_building import parameter_shapes
 from chairlift.model.runner.free_memory import FreeMemory, free_memory, host_readings
 from chairlift.model.runner.kv_cache_sizing import KVCacheSize, size_kv_cache
 from chairlift.model.runner.longest_length import size_for_longest

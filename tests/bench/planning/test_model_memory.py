@@ -8,10 +8,10 @@ import pytest
 
 from chairlift.bench.planning.model_memory import ModelMemory, stage_layers
 from chairlift.bench.planning.model_shape import shape_of_content
-from chairlift.model.architectures.model_building import parameter_shapes
 from chairlift.model.batch.kv_cache_shape import full_length_blocks, kv_cache_shape
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.loading.model_building import parameter_shapes
 from chairlift.model.runner.model_facts import weight_bytes
 from support_planning import TINY, loaded_config, published_shape
 from support_shares import for_each

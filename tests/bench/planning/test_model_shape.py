@@ -16,8 +16,8 @@ import transformers
 
 from chairlift.bench.planning.model_shape import shape_of_loaded
 from chairlift.core.errors import ConfigError
-from chairlift.model.architectures.model_building import parameter_shapes
-from chairlift.model.config.decoder_config import parse_decoder_config
+from chairlift.model.config.architectures.config_parsing import parse_decoder_config
+from chairlift.model.loading.model_building import parameter_shapes
 from support_checkpoints import PUBLISHED
 from support_models import VARIANTS, tiny_config
 from support_planning import published_shape

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.architectures.tiny_model import tiny_model
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.batch_invariance_report import batch_invariance, refuse_deterministic
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.loading.tiny_model import tiny_model
 from chairlift.model.runner.torch_runner import TorchRunner
 
 CPU = torch.device("cpu")

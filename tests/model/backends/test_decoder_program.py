@@ -10,13 +10,13 @@ from torch import Tensor
 
 from chairlift.core.errors import TokenOutOfRange
 from chairlift.engine.step_plan import LAST_SAMPLED, StepPlan
-from chairlift.model.architectures.model_building import random_model
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.batch.input_batch import SlotBlockTables
-from chairlift.model.config.decoder_config import parse_decoder_config
+from chairlift.model.config.architectures.config_parsing import parse_decoder_config
 from chairlift.model.kernels.cpu.packing import gated_rows
 from chairlift.model.layers.causal_lm_protocol import ForwardContext, TakesPlans
+from chairlift.model.loading.model_building import random_model
 from chairlift.model.sampling.lm_head_output import LogitsRequest
 from support_native import need_native
 

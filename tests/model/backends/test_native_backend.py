@@ -10,13 +10,13 @@ import torch
 
 from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.core.errors import ConfigError
-from chairlift.model.architectures.tiny_model import tiny_config, tiny_model
 from chairlift.model.backends.decoder_program import linears
 from chairlift.model.backends.native_backend import NativeBackend, check_fit
 from chairlift.model.backends.native_sampling import NativeSamplingOps
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.kernels.cpu import library
+from chairlift.model.loading.tiny_model import tiny_config, tiny_model
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.sampling.sampling_ops import TorchSamplingOps
 from support_native import need_native

@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from chairlift.engine.step_plan import TokenMasks
-from chairlift.model.architectures.model_building import random_model
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.native_backend import NativeBackend
-from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
+from chairlift.model.config.architectures.config_parsing import parse_decoder_config
+from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.device.dtypes import torch_dtype
 from chairlift.model.kernels.cpu.instruction_sets import INSTRUCTION_SET_VARIABLE
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
+from chairlift.model.loading.model_building import random_model
 from chairlift.model.sampling.lm_head_output import LogitsRequest, compute_lm_head_output
 from support_batches import Row, make_batch
 from support_native import instruction_sets, need_native

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.architectures.tiny_model import tiny_config
 from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.backends.select_backend import select_backend
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.kernels.cpu import library
 from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
+from chairlift.model.loading.tiny_model import tiny_config
 from support_native import need_native
 
 CPU = torch.device("cpu")

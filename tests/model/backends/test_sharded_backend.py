@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import EngineDead
-from chairlift.model.architectures.model_building import load_model
-from chairlift.model.architectures.tiny_model import tiny_config, tiny_model
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.sharded_backend import ShardedBackend, ShardedDecoder, ShardedOps
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.ops import TorchOps
+from chairlift.model.loading.model_building import load_model
+from chairlift.model.loading.tiny_model import tiny_config, tiny_model
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.formats import safetensors

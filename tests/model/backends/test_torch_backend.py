@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from chairlift.core.cpu_affinity_and_priority import usable_cpus
-from chairlift.model.architectures.tiny_model import tiny_config
 from chairlift.model.backends.torch_backend import TorchBackend
+from chairlift.model.loading.tiny_model import tiny_config
 from chairlift.model.sampling.device.triton_sampling import TritonSamplingOps
 from chairlift.model.sampling.sampling_ops import TorchSamplingOps
 

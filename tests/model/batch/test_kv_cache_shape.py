@@ -6,7 +6,6 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.engine.kv.layer_groups import LayerGroupLayout, peak_blocks
-from chairlift.model.architectures.tiny_model import tiny_config
 from chairlift.model.batch.kv_cache_shape import (
     KVCacheShape,
     check_max_bytes,
@@ -16,6 +15,7 @@ from chairlift.model.batch.kv_cache_shape import (
 )
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.loading.tiny_model import tiny_config
 from support_shares import for_each
 
 SHAPE = KVCacheShape(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
-from chairlift.model.config.decoder_config import read_decoder_config
+from chairlift.model.config.architectures.config_parsing import read_decoder_config
 from chairlift.model.config.generation_config import (
     SAMPLING,
     GenerationDefaults,

@@ -6,7 +6,7 @@ import pytest
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from chairlift.core.errors import ModelError, UnsupportedArchitecture, UnsupportedModel
-from chairlift.model.config.decoder_config import DEFAULTS
+from chairlift.model.config.architectures.registry import ARCHITECTURES
 from chairlift.model.config.gguf_architectures import GGUF_ARCHITECTURES, gguf_architecture
 
 
@@ -14,7 +14,7 @@ from chairlift.model.config.gguf_architectures import GGUF_ARCHITECTURES, gguf_a
 def test_an_entry_names_an_architecture_that_is_supported(name: str) -> None:
     entry = gguf_architecture({"general.architecture": name, "general.type": "model"}, "a.gguf")
     assert entry.name == name
-    assert entry.architecture in DEFAULTS
+    assert entry.architecture in ARCHITECTURES
     assert entry.model_type in CONFIG_MAPPING
     assert len(set(entry.layer_names.values())) == len(entry.layer_names)
 

@@ -14,7 +14,8 @@ from transformers.models.auto.configuration_auto import AutoConfig
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from chairlift.core.errors import ModelError, UnsupportedArchitecture, UnsupportedModel
-from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
+from chairlift.model.config.architectures.config_parsing import parse_decoder_config
+from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.gguf_architectures import gguf_architecture
 from chairlift.model.config.gguf_config import config_fields
 from chairlift.model.config.gguf_tensor_names import canonical_tensor_names, norm_offset, row_order

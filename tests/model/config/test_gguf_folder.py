@@ -11,7 +11,7 @@ import pytest
 
 from chairlift.core.errors import ModelError, UnsupportedModel
 from chairlift.model.config import gguf_folder as module
-from chairlift.model.config.decoder_config import read_decoder_config
+from chairlift.model.config.architectures.config_parsing import read_decoder_config
 from chairlift.model.config.gguf_folder import check_tokenizer, gguf_file_of, gguf_folder
 from chairlift.text.chat_template_files import read_templates
 from support_gguf import smollm2_file

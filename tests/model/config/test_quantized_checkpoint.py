@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.core.errors import ConfigError, ModelError, UnsupportedModel
-from chairlift.model.config.decoder_config import parse_decoder_config
+from chairlift.model.config.architectures.config_parsing import parse_decoder_config
 from chairlift.model.config.gguf_folder import gguf_folder
 from chairlift.model.config.model_folder import ORIGINAL
 from chairlift.model.config.quantized_checkpoint import (

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import UnsupportedArchitecture
-from chairlift.model.config.decoder_config import parse_decoder_config
+from chairlift.model.config.architectures.config_parsing import parse_decoder_config
 from support_shares import for_each
 
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.model.architectures.model_building import load_model
 from chairlift.model.attention.triton import TritonAttention
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.decoder_config import ACTIVATIONS
@@ -17,6 +16,7 @@ from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.decoder import TorchDecoder
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.layers.triton_ops import TritonOps, int4_product
+from chairlift.model.loading.model_building import load_model
 from chairlift.model.sampling.device.triton_sampling import TritonSamplingOps
 from support_batches import Row, make_batch
 from support_models import save_tiny

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chairlift.model.architectures.model_building import random_model
 from chairlift.model.attention.base import AttentionSpec, PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.batch.forward_batch import ForwardBatch
@@ -14,6 +13,7 @@ from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.decoder import TorchDecoder, load_lm_head
 from chairlift.model.layers.ops import TorchOps
+from chairlift.model.loading.model_building import random_model
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from support_batches import Row, make_batch
 from support_decoder_shape import shape

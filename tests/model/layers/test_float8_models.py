@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from chairlift import demo
-from chairlift.model.architectures.model_building import load_model
 from chairlift.model.attention.triton import TritonAttention
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
@@ -20,6 +19,7 @@ from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.fused_ops import FusedOps
 from chairlift.model.layers.ops import Ops
+from chairlift.model.loading.model_building import load_model
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.weights.float8_packer import Float8Packer

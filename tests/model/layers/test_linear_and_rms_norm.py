@@ -1,5 +1,7 @@
 """Linear: biases and joined projections; RMSNorm: joined heads, norms of sums, and Gemma's kind in float32."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -56,7 +58,9 @@ def test_a_norm_of_gemmas_kind_has_its_one_added_in_float32() -> None:
     def take(name: str, wanted: tuple[int, ...]) -> Tensor:
         return torch.full(wanted, 0.001, dtype=torch.bfloat16)
 
-    gemma, llama = (RMSNorm.load(ParameterLoader(take), "n", 4, shape(), kind) for kind in (True, False))
+    gemma, llama = (
+        RMSNorm.load(ParameterLoader(take), "n", 4, replace(shape(), norm_offset=offset)) for offset in (1.0, 0.0)
+    )
     assert gemma.weight.dtype == torch.float32
     assert float(gemma.weight[0]) == pytest.approx(1.001, abs=1e-5)  # bfloat16 has nothing between 1 and 1.0078
     assert llama.weight.dtype == torch.bfloat16

@@ -8,7 +8,7 @@ import torch
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from chairlift.model.config.decoder_config import parse_decoder_config
+from chairlift.model.config.architectures.config_parsing import parse_decoder_config
 from chairlift.model.layers.rope import RopeTable, inverse_frequencies
 from support_models import tiny_config
 

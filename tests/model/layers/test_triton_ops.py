@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.model.architectures.model_building import load_model
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
@@ -18,6 +17,7 @@ from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.ops import Ops, TorchOps
 from chairlift.model.layers.triton_ops import TritonOps
+from chairlift.model.loading.model_building import load_model
 from support_batches import Row, make_batch
 from support_models import save_tiny
 from support_shares import for_each

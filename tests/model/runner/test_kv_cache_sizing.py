@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.architectures.tiny_model import tiny_config
 from chairlift.model.attention.registry import make_backend
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.batch.kv_cache_shape import KVCacheShape
 from chairlift.model.config.attention_backend_names import BACKENDS
+from chairlift.model.loading.tiny_model import tiny_config
 from chairlift.model.runner.free_memory import FreeMemory, free_memory  # fmt: skip
 from chairlift.model.runner.kv_cache_sizing import agree_on_sizes, max_cached_blocks, size_kv_cache
 from chairlift.model.runner.step_memory_estimate import ActivationShape

@@ -2,10 +2,10 @@
 
 from dataclasses import fields
 
-from chairlift.model.architectures.tiny_model import tiny_model
 from chairlift.model.config.device_option import pick_device
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.loading.tiny_model import tiny_model
 from chairlift.model.runner.step_memory_estimate import memory_shapes
 
 

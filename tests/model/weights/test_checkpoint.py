@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from chairlift.core.errors import ModelError
-from chairlift.model.architectures.model_building import load_model, parameter_shapes
-from chairlift.model.config.decoder_config import read_decoder_config
+from chairlift.model.config.architectures.config_parsing import read_decoder_config
+from chairlift.model.loading.model_building import load_model, parameter_shapes
 from chairlift.model.weights.checkpoint import Checkpoint
 from support_checkpoints import rewrite
 from support_models import save_tiny

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from chairlift.core.errors import ModelError
-from chairlift.model.architectures.model_building import load_model
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.gguf_folder import gguf_folder
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.layers.triton_ops import TritonOps
+from chairlift.model.loading.model_building import load_model
 from chairlift.model.weights.int4_packer import Int4Packer
 from support_batches import teacher_forced_logits
 from support_gguf_models import MIXES, write_gguf

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from chairlift.model.architectures.model_building import parameter_shapes
-from chairlift.model.config.decoder_config import read_decoder_config
+from chairlift.model.config.architectures.config_parsing import read_decoder_config
+from chairlift.model.loading.model_building import parameter_shapes
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from chairlift.model.weights.random_parameters import random_parameters
 from support_models import save_tiny

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.architectures.tiny_model import tiny_config
 from chairlift.model.config.transformers_config import parse_transformers_config
+from chairlift.model.loading.tiny_model import tiny_config
 from chairlift.model.weights.shard import Shard, check_shards
 from support_shares import for_each
 

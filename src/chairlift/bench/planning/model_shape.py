@@ -168,17 +168,16 @@ def shape_of_loaded(config: Mapping[str, Any], content: Mapping[str, Any]) -> Mo
         config: the fields of the loader's ModelConfig.
         content: the object in config.json.
     """
-    architecture, hidden, width = config["architecture"], config["hidden_size"], config["head_dim"]
-    is_gemma = architecture.startswith("Gemma3")
-    has_head_norm = is_gemma or architecture == "Qwen3ForCausalLM"
+    hidden, width = config["hidden_size"], config["head_dim"]
     inner, kv_inner, inter = config["num_heads"] * width, config["num_kv_heads"] * width, config["intermediate_size"]
-    vectors = 2 * width * has_head_norm
+    vectors = 2 * width * config["has_head_norm"]
     vectors += (inner + 2 * kv_inner) * config["qkv_bias"] + hidden * config["output_bias"]
     mlp = LayerMLP(matrices=3 * hidden * inter, vectors=(2 * inter + hidden) * config["mlp_bias"])
     return ModelShape(
-        architecture=architecture, hidden_size=hidden, vocab_size=config["vocab_size"], num_heads=config["num_heads"],
+        architecture=config["architecture"], hidden_size=hidden, vocab_size=config["vocab_size"],
+        num_heads=config["num_heads"],
         num_kv_heads=config["num_kv_heads"], head_dim=width, intermediate_size=inter,
-        layer_norms=(4 if is_gemma else 2) * hidden,
+        layer_norms=sum(name is not None for name in config["norms"].values()) * hidden,
         attention=AttentionSize(
             matrices=2 * hidden * (inner + kv_inner), vectors=vectors, kv_elements=2 * kv_inner, pair_width=2 * inner
         ),

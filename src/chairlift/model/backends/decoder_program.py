@@ -212,7 +212,8 @@ class DecoderProgram:
             assert isinstance(parts.table, Tensor), "a table is packed or a tensor"
             table_kind = next(kind for kind, dtype in DTYPES.items() if dtype == parts.table.dtype)
             table = self._keep(parts.table, parts.table.dtype)
-        factor = 1.0 if parts.embed_scale is None else torch.tensor(parts.embed_scale, dtype=self._dtype).item()
+        scale = parts.config.embed_scale
+        factor = 1.0 if scale is None else torch.tensor(scale, dtype=self._dtype).item()
         native.add_embed(self._handle, table, table_kind, packed_table, self._hidden, factor, on.x)
         weights = [packed(linear.weight) for linear in linears(parts.layers)]
         self._next_weights = {id(weight): following for weight, following in pairwise([*weights, packed(parts.head)])}

@@ -17,7 +17,8 @@ from typing import Any
 
 from chairlift.core.errors import ModelError
 from chairlift.core.numeric_limits import MAX_INT32
-from chairlift.model.config.gguf_architectures import GGUFArchitecture, gguf_architecture
+from chairlift.model.config.architectures.architecture import GGUFArchitecture
+from chairlift.model.config.gguf_architectures import gguf_architecture
 from chairlift.model.config.gguf_metadata_reader import MAX_FLOAT32, GGUFMetadataReader, shortest_float32
 from chairlift.model.config.gguf_tensor_names import EMBEDDING, OUTPUT, ROPE_DIVISORS, gguf_tensor_name
 from chairlift.model.config.model_folder import ORIGINAL, unsupported_model

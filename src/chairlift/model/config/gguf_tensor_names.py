@@ -12,7 +12,7 @@ Imports no torch.
 import re
 from collections.abc import Iterable
 
-from chairlift.model.config.gguf_architectures import GGUFArchitecture
+from chairlift.model.config.architectures.architecture import GGUFArchitecture
 from chairlift.model.config.model_folder import ORIGINAL, unsupported_model
 
 EMBEDDING, OUTPUT, ROPE_DIVISORS = "token_embd.weight", "output.weight", "rope_freqs.weight"

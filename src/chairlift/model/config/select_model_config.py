@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import UnsupportedArchitecture
-from chairlift.model.config.decoder_config import DEFAULTS, parse_decoder_config
+from chairlift.model.config.architectures.config_parsing import parse_decoder_config
+from chairlift.model.config.architectures.registry import ARCHITECTURES
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.model_folder import read_json
 from chairlift.model.config.transformers_config import parse_transformers_config
@@ -30,7 +31,7 @@ def parse_config(content: Mapping[str, Any], model_impl: str = AUTO) -> ModelCon
     "auto" is Chairlift's own where it has the architecture and its features, else transformers.
     Raises ModelError, UnsupportedModel or UnsupportedArchitecture.
     """
-    is_known = any(name in DEFAULTS for name in architecture_names(content))
+    is_known = any(name in ARCHITECTURES for name in architecture_names(content))
     if model_impl == NATIVE or (model_impl == AUTO and is_known):
         try:
             return parse_decoder_config(content)

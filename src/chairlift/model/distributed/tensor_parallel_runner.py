@@ -27,7 +27,6 @@ from chairlift.core.errors import ConfigError, EngineDead
 from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
-from chairlift.model.architectures.tiny_model import tiny_config
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.config.device_option import pick_device
 from chairlift.model.config.runner_config import RunnerConfig
@@ -36,6 +35,7 @@ from chairlift.model.config.select_model_config import read_config
 from chairlift.model.distributed.rank_group import RankGroup
 from chairlift.model.distributed.rank_messages import Collect, Launch, Masks, ReleaseBlocks, StartRank, Warmup
 from chairlift.model.distributed.rank_watch import BEAT_SECONDS
+from chairlift.model.loading.tiny_model import tiny_config
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.weights.shard import Shard, check_shards
 

@@ -4,9 +4,9 @@
     │                                                     │ │                                  │
     └─────────────────────────────────────────────────────┘ └──────────────────────────────────┘
 
-Inference only: parameters are plain tensors, the runner calls under torch.inference_mode. An architecture builds these
-parts with a ParameterLoader. Projections of the same input are one: query, key and value are stacked by rows in one
-weight, and so are gate and up; query and key heads are normalised and rotated together.
+Inference only: parameters are plain tensors, the runner calls under torch.inference_mode. Projections of the same input
+are one: query, key and value are stacked by rows in one weight, and so are gate and up; query and key heads are
+normalised and rotated together. decoder_loading.py loads the parts.
 """
 
 from collections.abc import Sequence
@@ -99,7 +99,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """Attention and MLP, each with a residual connection; only Gemma has norms after them."""
+    """Attention and MLP, each with a residual connection, and the norms before and after them."""
 
     before_attention: RMSNorm
     attention: Attention
@@ -127,7 +127,7 @@ class DecoderLayer:
 
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
-    """The parts of a decoder that an architecture builds and a model backend runs.
+    """The parts of a decoder that load_decoder makes and a model backend runs.
 
     Attributes:
         config: the decoder's config.
@@ -136,8 +136,6 @@ class DecoderSpec:
         norm: norm after the last layer.
         head: lm_head [V, H]; the table itself if the two are tied.
         ropes: rotations of layers with full attention, and of layers with a window.
-        embed_scale: factor on embeddings, rounded to the model's dtype as in the original implementation
-            (sqrt(3072) is 55.5 in bfloat16); None for no factor.
     """
 
     config: DecoderConfig
@@ -146,7 +144,6 @@ class DecoderSpec:
     norm: RMSNorm
     head: LinearWeight
     ropes: tuple[RopeTable, RopeTable]
-    embed_scale: float | None = None
 
 
 class TorchDecoder:
@@ -172,7 +169,7 @@ class TorchDecoder:
         self._norm = parts.norm
         self._head = parts.head
         self._ropes = parts.ropes
-        scale = parts.embed_scale
+        scale = config.embed_scale
         self._embed_scale = None if scale is None else self._table.new_tensor(scale)
         self._softcap = config.final_softcap
 
@@ -212,18 +209,15 @@ def load_attention(
     config: DecoderConfig,
     layer: int,
     groups: LayerGroups,
-    *,
-    head_norm: bool,
-    gemma: bool,
 ) -> Attention:
-    """Load the attention of one layer; head_norm: with a norm over each query and key head."""
+    """Load the attention of one layer."""
     hidden, width = config.hidden_size, config.head_dim
     inner, kv_inner = config.num_heads * width, config.num_kv_heads * width
     group, kv_index = groups.places[layer]
     projections = {f"{name}.q_proj": inner, f"{name}.k_proj": kv_inner, f"{name}.v_proj": kv_inner}
     norm = None
-    if head_norm:
-        query_norm, key_norm = (RMSNorm.load(loader, f"{name}.{one}_norm", width, config, gemma) for one in "qk")
+    if config.has_head_norm:
+        query_norm, key_norm = (RMSNorm.load(loader, f"{name}.{one}_norm", width, config) for one in "qk")
         norm = query_norm.concat_heads(key_norm, config.num_heads, config.num_kv_heads)
     return Attention(
         projection=Linear.load(loader, projections, hidden, config.qkv_bias),

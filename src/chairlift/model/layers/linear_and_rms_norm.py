@@ -41,34 +41,36 @@ class RMSNorm:
     """A norm over the last axis.
 
     Attributes:
-        weight: [H], or [heads, H] where heads have their own weights; for Gemma float32 with the 1 added.
+        weight: [H], or [heads, H] where heads have their own weights; for Gemma's kind float32 with the offset added.
         eps: added to the mean square.
-        gemma: whether the norm is Gemma's or Llama's kind (ops.py).
+        in_float32: whether the norm is Gemma's or Llama's kind (ops.py).
     """
 
     weight: Tensor
     eps: float
-    gemma: bool = False
+    in_float32: bool = False
 
     @classmethod
-    def load(cls, loader: ParameterLoader, name: str, size: int, config: DecoderConfig, gemma: bool) -> "RMSNorm":
+    def load(cls, loader: ParameterLoader, name: str, size: int, config: DecoderConfig) -> "RMSNorm":
         """Load name.weight."""
         weight = loader(f"{name}.weight", (size,))
-        return cls(1.0 + weight.float() if gemma else weight, config.norm_eps, gemma)
+        if config.norm_offset:
+            return cls(config.norm_offset + weight.float(), config.norm_eps, in_float32=True)
+        return cls(weight, config.norm_eps)
 
     def concat_heads(self, other: "RMSNorm", heads: int, other_heads: int) -> "RMSNorm":
         """Return the norm of `heads` heads with this weight [H], followed by `other_heads` with the other's weight."""
         weights = (self.weight.expand(heads, -1), other.weight.expand(other_heads, -1))
-        return RMSNorm(torch.cat(weights), self.eps, self.gemma)
+        return RMSNorm(torch.cat(weights), self.eps, self.in_float32)
 
     def __call__(self, x: Tensor, ops: Ops) -> Tensor:
         """Normalise x [..., H]."""
-        norm = ops.rms_norm_float32 if self.gemma else ops.rms_norm
+        norm = ops.rms_norm_float32 if self.in_float32 else ops.rms_norm
         return norm(x, self.weight, self.eps)
 
     def of_sum(self, x: Tensor, update: Tensor | None, ops: Ops) -> tuple[Tensor, Tensor]:
         """Return x + update [T, H], or x if update is None, and its norm."""
         if update is None:
             return x, self(x, ops)
-        norm = ops.add_rms_norm_float32 if self.gemma else ops.add_rms_norm
+        norm = ops.add_rms_norm_float32 if self.in_float32 else ops.add_rms_norm
         return norm(x, update, self.weight, self.eps)

@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping
 
 from chairlift.core.model_facts import ModelFacts
-from chairlift.model.architectures.model_building import parameter_shapes
 from chairlift.model.backends.loaded_model import KeptCodes
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION, UNQUANTIZED
 from chairlift.model.device.dtypes import dtype_bytes
+from chairlift.model.loading.model_building import parameter_shapes
 from chairlift.model.weights.checkpoint import EMBEDDING, HEAD
 from chairlift.model.weights.float8_packer import LAYERS, takes_float8
 

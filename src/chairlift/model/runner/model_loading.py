@@ -4,8 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chairlift.model.architectures.model_building import load_model
-from chairlift.model.architectures.tiny_model import tiny_model
 from chairlift.model.attention.registry import backend_factory
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
@@ -20,6 +18,8 @@ from chairlift.model.config.runner_option_checks import check_options
 from chairlift.model.config.select_model_config import read_config
 from chairlift.model.config.transformers_config import TransformersConfig
 from chairlift.model.device.triton_package import check_triton
+from chairlift.model.loading.model_building import load_model
+from chairlift.model.loading.tiny_model import tiny_model
 from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.checkpoint_fingerprint import fingerprint
 from chairlift.model.weights.formats.registry import is_safetensors

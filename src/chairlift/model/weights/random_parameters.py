@@ -29,14 +29,13 @@ def random_parameters(
     tensors, whose `whole_shapes` are by name. With `draws_on_device` a device generates its own numbers, other ones
     than the CPU's, which takes seconds for billions of weights.
     """
-    gemma = config.architecture.startswith("Gemma3")
 
     def generate(name: str, shape: tuple[int, ...], device: torch.device) -> Tensor:
         digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
         generator = torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "little", signed=True))
         weights = torch.randn(shape, generator=generator, device=device)
         if name.endswith("norm.weight"):
-            weights = weights * 0.1 + (0.0 if gemma else 1.0)
+            weights = weights * 0.1 + (1.0 - config.norm_offset)
         else:
             weights *= scale
         return weights if change is None else change(name, weights)

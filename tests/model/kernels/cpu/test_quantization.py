@@ -14,14 +14,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.llm.builtin_models import embedded_folder
-from chairlift.model.architectures.model_building import load_model, random_model
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.backends.torch_backend import TorchBackend
-from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
+from chairlift.model.config.architectures.config_parsing import parse_decoder_config
+from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.ops import TorchOps
+from chairlift.model.loading.model_building import load_model, random_model
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from support_batches import Row, make_batch
 from support_native import need_native

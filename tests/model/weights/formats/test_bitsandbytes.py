@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
-from chairlift.model.architectures.model_building import load_model
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.select_model_config import parse_config
 from chairlift.model.config.transformers_config import TransformersConfig
+from chairlift.model.loading.model_building import load_model
 from chairlift.model.transformers.pretrained import load_pretrained
 from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.checkpoint_fingerprint import fingerprint

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from chairlift.core.errors import ModelError, UnsupportedModel
-from chairlift.model.architectures.model_building import parameter_shapes
-from chairlift.model.config.decoder_config import read_decoder_config
+from chairlift.model.config.architectures.config_parsing import read_decoder_config
 from chairlift.model.config.gguf_file import read_gguf
 from chairlift.model.config.gguf_folder import gguf_folder
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 from chairlift.model.kernels.cpu.weight_kinds import BLOCK_KINDS
+from chairlift.model.loading.model_building import parameter_shapes
 from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.checkpoint_fingerprint import fingerprint
 from chairlift.model.weights.formats import dense_rows, gguf

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
+from chairlift.model.config.architectures.registry import ARCHITECTURES
 from chairlift.model.config.model_folder import HEADER_LENGTH_BYTES, INDEX_FILE, weight_files
 from chairlift.model.device.dtypes import SAFETENSORS_DTYPES
 from chairlift.model.weights.shard import Part
@@ -32,10 +33,6 @@ WRAPPER_PREFIXES = (
 )  # fmt: skip
 BASE_PREFIXES = ("embed_tokens.", "layers.", "norm.")
 """Beginnings of names in a checkpoint that was saved from the base model, which is called `model` in a causal one."""
-
-IGNORED_PREFIXES = (
-    "vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.",
-)  # fmt: skip
 
 IGNORED_BUFFER = re.compile(r"(^|.*\.)rotary_emb\.(original_)?(inv_freq|cos_cached|sin_cached)")
 """Buffers of RoPE in old checkpoints: config.json has what they are computed from."""
@@ -117,8 +114,9 @@ def canonical_name(name: str, architecture: str) -> str | None:
     """Return the canonical name of a tensor in a file; None for an ignored one."""
     if IGNORED_BUFFER.fullmatch(name):
         return None
-    if architecture.startswith("Gemma3"):
-        if name.startswith(IGNORED_PREFIXES):
+    known = ARCHITECTURES.get(architecture)
+    if known is not None and known.ignored_prefixes:
+        if name.startswith(known.ignored_prefixes):
             return None
         for prefix, canonical in WRAPPER_PREFIXES:
             if name.startswith(prefix):

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
-from chairlift.model.architectures.registry import architecture_module
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.torch_backend import TorchBackend
-from chairlift.model.config.decoder_config import DecoderConfig, read_decoder_config
+from chairlift.model.config.architectures.config_parsing import read_decoder_config
+from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.device.dtypes import resolve_dtype, torch_dtype
 from chairlift.model.layers.causal_lm_protocol import CausalLM
+from chairlift.model.layers.decoder_loading import load_decoder
 from chairlift.model.layers.ops import TorchOps
-from chairlift.model.layers.rope import RopeTable
 from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from chairlift.model.weights.random_parameters import random_parameters
@@ -104,13 +104,6 @@ def _build(
     choose_backend: Callable[[DecoderConfig], ModelBackend] | None, shard: Shard | None = None,
 ) -> CausalLM:  # fmt: skip
     model_backend = TorchBackend.best(dtype, device) if choose_backend is None else choose_backend(config)
-    dtype = model_backend.rope_dtype(dtype)
     config = config if shard is None else shard.config(config)
-    full = RopeTable.of(config.rope, config.head_dim, positions, dtype, device)
-    if config.sliding_rope == config.rope:
-        ropes = (full, full)
-    else:
-        ropes = (full, RopeTable.of(config.sliding_rope, config.head_dim, positions, dtype, device))
-    return model_backend.decoder(
-        architecture_module(config.architecture).build(config, model_backend.wrap_loader(loader), ropes)
-    )
+    loader = model_backend.wrap_loader(loader)
+    return model_backend.decoder(load_decoder(config, loader, positions, model_backend.rope_dtype(dtype), device))

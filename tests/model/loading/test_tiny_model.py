@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from chairlift.core.errors import ModelError
-from chairlift.model.architectures.tiny_model import BOS, EOS, PAD, tiny_config, tiny_model
+from chairlift.model.loading.tiny_model import BOS, EOS, PAD, tiny_config, tiny_model
 
 CPU = torch.device("cpu")
 

@@ -2,16 +2,44 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from chairlift.model.architectures.model_building import load_model, parameter_shapes
-from chairlift.model.config.decoder_config import parse_decoder_config
+from chairlift.model.config.architectures.config_parsing import parse_decoder_config
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.loading.model_building import load_model, parameter_shapes
 from support_batches import teacher_forced_logits
 from support_models import VARIANTS, tiny_config, tiny_hf_model
+
+GEMMA: dict[str, Any] = {
+    "architectures": ["Gemma3ForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 7,
+}  # fmt: skip
+
+
+def of(**fields: Any) -> DecoderConfig:
+    return parse_decoder_config({**GEMMA, **fields})
+
+
+def test_gemma_slides_in_all_but_every_sixth_layer() -> None:
+    assert of().layer_windows == (4096,) * 5 + (None, 4096)
+    assert of(sliding_window_pattern=3).layer_windows == (4096, 4096, None) * 2 + (4096,)
+    assert of(_sliding_window_pattern=2).layer_windows == (4096, None) * 3 + (4096,)
+    kinds = ["full_attention"] * 6 + ["sliding_attention"]
+    assert of(layer_types=kinds, sliding_window=5).layer_windows == (None,) * 6 + (5,)
+
+
+def test_gemma_has_a_rotation_for_each_kind_of_layer() -> None:
+    plain = of()
+    assert (plain.rope.theta, plain.sliding_rope.theta) == (1e6, 1e4)
+    old = of(rope_scaling={"rope_type": "linear", "factor": 8.0}, rope_local_base_freq=5e3)
+    assert (old.rope.type, old.rope.factor, old.sliding_rope.type, old.sliding_rope.theta) == (
+        "linear", 8.0, "default", 5e3,
+    )  # fmt: skip
+    assert plain.attention_scale == 256**-0.5
 
 
 @pytest.mark.parametrize("kind", [kind for kind in VARIANTS if kind.startswith("gemma3")])

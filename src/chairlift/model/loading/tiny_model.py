@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import torch
 
-from chairlift.model.architectures.model_building import random_model
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.rope_config import RopeConfig
 from chairlift.model.layers.causal_lm_protocol import CausalLM
+from chairlift.model.loading.model_building import random_model
 from chairlift.model.weights.shard import Shard
 
 BOS, EOS, PAD = 256, 257, 258

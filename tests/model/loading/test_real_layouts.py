@@ -13,8 +13,8 @@ import pytest
 import torch
 import transformers
 
-from chairlift.model.architectures.model_building import load_model, parameter_shapes
-from chairlift.model.config.decoder_config import parse_decoder_config
+from chairlift.model.config.architectures.config_parsing import parse_decoder_config
+from chairlift.model.loading.model_building import load_model, parameter_shapes
 from chairlift.model.weights.checkpoint import Checkpoint
 from support_checkpoints import HEAD_STORED, PUBLISHED, SHARDS, write_sparse_checkpoint
 from support_shares import FULL, for_each

@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from chairlift.core.errors import ConfigError, ModelError
-from chairlift.model.architectures.model_building import load_model, parameter_shapes, random_model
-from chairlift.model.config.decoder_config import read_decoder_config
+from chairlift.model.config.architectures.config_parsing import read_decoder_config
 from chairlift.model.device.dtypes import DTYPES, torch_dtype
+from chairlift.model.loading.model_building import load_model, parameter_shapes, random_model
 from chairlift.model.weights.checkpoint import Checkpoint
 from support_models import KINDS, save_tiny
 

@@ -5,8 +5,8 @@ import json
 import torch
 import transformers
 
-from chairlift.model.architectures.model_building import parameter_shapes
-from chairlift.model.config.decoder_config import parse_decoder_config
+from chairlift.model.config.architectures.config_parsing import parse_decoder_config
+from chairlift.model.loading.model_building import parameter_shapes
 from support_models import VARIANTS, tiny_config
 from support_shares import for_each
 

@@ -1,0 +1,1 @@
+"""Chairlift's own architectures: one module each, without torch, and their registry."""

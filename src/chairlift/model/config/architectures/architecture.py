@@ -1,0 +1,64 @@
+"""Architecture, GGUFArchitecture: the interface of a module in this folder. Imports no torch.
+
+A module reads an architecture's config.json into a DecoderConfig, which says everything about the decoder. One builder
+(model/layers/decoder_loading.py) makes the layers of every DecoderConfig.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from chairlift.model.config.config_reader import ConfigReader
+from chairlift.model.config.decoder_config import DecoderConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GGUFArchitecture:
+    """One value of `general.architecture` in GGUF files.
+
+    Attributes:
+        name: the value, which also begins the architecture's keys.
+        architecture: name of the class in config.json.
+        model_type: field of config.json.
+        layer_names: module of a layer in canonical names -> its name behind `blk.N.` in the file.
+        has_paired_rows: whether rows 2i and 2i + 1 of a query or key head rotate together; see head_order.
+        norm_offset: is added to the weights of norms in the file.
+        has_output_bias: whether biases of attention include one on the projection after attention.
+        full_layer_period: of layers with a sliding window every n-th is full; None if all layers are full.
+        exceeds_float16: whether activations of its models may be beyond float16.
+        has_query_scalar: whether config.json has query_pre_attn_scalar and final_logit_softcapping.
+        fields: further fields of config.json.
+    """
+
+    name: str
+    architecture: str
+    model_type: str
+    layer_names: Mapping[str, str]
+    has_paired_rows: bool = False
+    norm_offset: float = 0.0
+    has_output_bias: bool = True
+    full_layer_period: int | None = None
+    exceeds_float16: bool = False
+    has_query_scalar: bool = False
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """An architecture of Chairlift's own.
+
+    Attributes:
+        names: names of its classes in config.json.
+        defaults: transformers' defaults of the fields that config.json may omit.
+        read_config: takes the name in config.json and the fields, with the defaults; raises ModelError,
+            UnsupportedModel, and UnsupportedArchitecture for a feature that only transformers has.
+        ignored_prefixes: beginnings of the names of tensors that a multimodal wrapper has beside its text part; empty
+            for an architecture without wrappers.
+        gguf: what GGUF files of it are like; None if they are not supported.
+    """
+
+    names: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    read_config: Callable[[str, ConfigReader], DecoderConfig]
+    ignored_prefixes: tuple[str, ...] = ()
+    gguf: GGUFArchitecture | None = None

@@ -1,0 +1,114 @@
+"""decoder_config, windows_of_kinds: what the architectures read from config.json in the same way. Imports no torch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from chairlift.core.errors import ModelError
+from chairlift.model.config.config_reader import ConfigReader
+from chairlift.model.config.decoder_config import ACTIVATIONS, OTHER_ACTIVATIONS, DecoderConfig
+from chairlift.model.config.rope_config import RopeConfig, lacking_feature, read_ropes
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""Entries of layer_types."""
+
+LLAMA_DEFAULTS = {
+    "num_key_value_heads": None, "head_dim": None, "hidden_act": "silu", "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "eos_token_id": 2, "bos_token_id": 1, "rope_theta": 10000.0,
+    "attention_bias": False, "mlp_bias": False,
+}  # fmt: skip
+"""Defaults of Llama, which those of most others differ from in a few fields."""
+
+LLAMA_GGUF_LAYER = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+"""GGUFArchitecture.layer_names of Llama."""
+
+
+def decoder_config(
+    architecture: str, fields: ConfigReader, windows: Sequence[int | None], **own: Any
+) -> DecoderConfig:  # fmt: skip
+    """Read the fields that all architectures have.
+
+    Args:
+        architecture: name in config.json.
+        fields: fields of config.json.
+        windows: DecoderConfig.layer_windows.
+        own: fields of DecoderConfig that differ from Llama's.
+
+    Raises ModelError and UnsupportedArchitecture.
+    """
+    heads = fields.size("num_attention_heads")
+    kv_heads = fields.size_or("num_key_value_heads", heads)
+    hidden = fields.size("hidden_size")
+    head_dim = fields.size_or("head_dim", hidden // heads)
+    layers = fields.size("num_hidden_layers")
+    if heads % kv_heads:
+        raise ModelError(f"config.json: {heads} query heads cannot share {kv_heads} key/value heads evenly")
+    if head_dim < 2 or head_dim % 2:
+        raise ModelError(f"config.json: head_dim must be even for RoPE, got {head_dim}")
+    max_positions = fields.size("max_position_embeddings")
+    if "rope" not in own:
+        own["rope"], own["sliding_rope"] = read_ropes(fields, max_positions, by_layer_type=False)
+    for rope in (own["rope"], own["sliding_rope"]):
+        _check_divisors(rope, head_dim)
+    values = {
+        "norm_eps": own.get("norm_eps") or fields.number("rms_norm_eps"),
+        "activation": read_activation(fields),
+        "attention_scale": head_dim**-0.5,
+        "tie_word_embeddings": fields.flag("tie_word_embeddings"),
+        **own,
+    }
+    return DecoderConfig(
+        architecture=architecture,
+        vocab_size=fields.size("vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=fields.size("intermediate_size"),
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
+        max_position_embeddings=max_positions,
+        layer_windows=tuple(windows),
+        eos_token_ids=fields.token_ids("eos_token_id"),
+        bos_token_id=next(iter(fields.token_ids("bos_token_id")), None),
+        dtype=fields.dtype(),
+        **values,
+    )
+
+
+def full_attention(fields: ConfigReader) -> tuple[None, ...]:
+    """Return layer_windows of a decoder without windows."""
+    return (None,) * fields.size("num_hidden_layers")
+
+
+def windows_of_kinds(kinds: Sequence[str], window: int | None, layers: int) -> tuple[int | None, ...]:
+    """Return layer_windows for the entries of layer_types. Raises ModelError for entries that do not fit."""
+    if len(kinds) != layers:
+        raise ModelError(f"config.json: layer_types has {len(kinds)} entries, num_hidden_layers is {layers}")
+    unknown = set(kinds) - {FULL, SLIDING}
+    if unknown:
+        raise ModelError(f"config.json: layer_types {sorted(unknown)} are not supported")
+    if window is None and SLIDING in kinds:
+        raise ModelError("config.json: layer_types has sliding_attention, but sliding_window is missing")
+    return tuple(window if kind == SLIDING else None for kind in kinds)
+
+
+def read_activation(fields: ConfigReader) -> str:
+    """Return the activation of the gate, one of ACTIVATIONS."""
+    name = "hidden_activation" if "hidden_activation" in fields else "hidden_act"
+    if fields.get(name) in OTHER_ACTIVATIONS:
+        raise lacking_feature(f"{name} {fields.get(name)!r} is not supported; supported are {', '.join(ACTIVATIONS)}")
+    return fields.choice(name, ACTIVATIONS)
+
+
+def _check_divisors(rope: RopeConfig, head_dim: int) -> None:
+    if rope.divisors and len(rope.divisors) != head_dim // 2:
+        raise ModelError(f"config.json: RoPE has {len(rope.divisors)} factors for {head_dim // 2} frequencies")

@@ -1,0 +1,1 @@
+"""Builds a model: from a folder, or with random weights."""
