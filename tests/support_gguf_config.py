@@ -11,10 +11,16 @@ from typing import Any
 
 import gguf
 
+from support_models import VARIANTS
+
 ARCHITECTURES = {
     "LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3", "Gemma3ForCausalLM": "gemma3",
 }  # fmt: skip
+
+
+GGUF_KINDS = [kind for kind, (_, architecture, _) in VARIANTS.items() if architecture in ARCHITECTURES]
+"""Kinds of tiny models (support_models.py) that have GGUF files."""
 
 
 def float32(value: float) -> float:

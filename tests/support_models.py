@@ -59,6 +59,39 @@ VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
         },
     }),
+    "gemma2": ("Gemma2Config", "Gemma2ForCausalLM", {
+        "num_hidden_layers": 4, "head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": 20,
+        "attn_logit_softcapping": 5.0, "final_logit_softcapping": 8.0,
+    }),
+    "phi3": ("Phi3Config", "Phi3ForCausalLM", {"sliding_window": 20}),
+    "phi3-partial": ("Phi3Config", "Phi3ForCausalLM", {
+        "hidden_size": 96, "rope_parameters": {
+            "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75, "factor": 4.0,
+            "short_factor": [1.0, 1.5, 1.0, 2.0, 1.2, 1.1, 1.3, 1.7, 1.9],
+            "long_factor": [4.0, 2.0, 3.0, 5.0, 6.0, 4.0, 4.0, 4.0, 3.0],
+        },
+        "original_max_position_embeddings": MAX_POSITIONS, "tie_word_embeddings": True,
+    }),
+    "smollm3": ("SmolLM3Config", "SmolLM3ForCausalLM", {"num_hidden_layers": 4, "no_rope_layer_interval": 2}),
+    "smollm3-sliding": ("SmolLM3Config", "SmolLM3ForCausalLM", {
+        "no_rope_layers": [1, 0, 1], "use_sliding_window": True, "sliding_window": 20, "tie_word_embeddings": False,
+    }),
+    "granite": ("GraniteConfig", "GraniteForCausalLM", {
+        "embedding_multiplier": 3.0, "logits_scaling": 0.7, "residual_multiplier": 0.6, "attention_multiplier": 0.2,
+    }),
+    "olmo2": ("Olmo2Config", "Olmo2ForCausalLM", {"rms_norm_eps": 1e-5}),
+    "olmo3": ("Olmo3Config", "Olmo3ForCausalLM", {
+        "num_hidden_layers": 4, "sliding_window": 20, "rope_scaling": {
+            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256, "attention_factor": 1.2,
+        },
+    }),
+    "ministral3": ("Ministral3Config", "Ministral3ForCausalLM", {
+        "head_dim": 24, "rope_parameters": {
+            **YARN_ROPE, "original_max_position_embeddings": 16, "mscale": 1.0, "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.3,
+        },
+    }),
+    "glm4": ("Glm4Config", "Glm4ForCausalLM", {"head_dim": 24, "partial_rotary_factor": 0.5}),
 }  # fmt: skip
 
 
@@ -82,11 +115,11 @@ def _scaled(name: str, values: torch.Tensor, gemma: bool) -> torch.Tensor:
 def tiny_hf_model(kind: str, seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
     """Make the transformers model of a kind with random weights from a seed.
 
-    The model is in eval mode, with the attention "sdpa".
+    The model is in eval mode, with the attention "sdpa", or "eager" for a cap on attention, which sdpa leaves out.
     """
-    model = getattr(transformers, VARIANTS[kind][1])._from_config(
-        tiny_config(kind, **changes), dtype=dtype, attn_implementation="sdpa"
-    )
+    config = tiny_config(kind, **changes)
+    attention = "sdpa" if getattr(config, "attn_logit_softcapping", None) is None else "eager"
+    model = getattr(transformers, VARIANTS[kind][1])._from_config(config, dtype=dtype, attn_implementation=attention)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):

@@ -39,7 +39,8 @@ def architecture(config: str) -> str:
 
 @pytest.mark.parametrize(("texts", "runs"), [(PAGED, "paged"), (BY_SEQUENCE, "sequence")])
 def test_the_architectures_are_those_of_the_oracle(texts: dict[str, str], runs: str) -> None:
-    assert sorted(texts) == sorted(architecture(entry.config) for entry in BRIDGED.values() if entry.runs == runs)
+    names = sorted(architecture(entry.config) for entry in BRIDGED.values() if entry.runs == runs)
+    assert sorted(texts) == [name for name in names if name not in ARCHITECTURES]
     assert list(texts) == sorted(texts)
 
 

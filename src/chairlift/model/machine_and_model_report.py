@@ -168,6 +168,7 @@ def _read_weights(
         )
         shapes = parameter_shapes(resolved)
         report.facts["checkpoint_dtype"] = resolved.dtype
+        checkpoint.arrange(resolved, shapes)
         report.attempt(lambda: checkpoint.check(shapes))
         return resolved, shapes, checkpoint
     config = replace(config, dtype=resolve_dtype("auto", config.dtype or checkpoint.largest_dtype()))

@@ -118,7 +118,7 @@ def test_a_model_that_fits(capsys: pytest.CaptureFixture[str], folder: Path) -> 
 def test_the_implementation_of_a_model_of_transformers_is_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    save_bridged("phi3", tmp_path)
+    save_bridged("starcoder2", tmp_path)
     assert main(["doctor", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert re.search(r"implementation +transformers: its modules on the paged KV cache", text)
@@ -128,10 +128,10 @@ def test_the_implementation_of_a_model_of_transformers_is_named(
 def test_a_model_of_transformers_without_transformers_has_the_command_that_installs_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_bridged("phi3", tmp_path)
+    save_bridged("starcoder2", tmp_path)
     monkeypatch.setitem(sys.modules, "transformers", None)
     code, report = run_doctor(capsys, str(tmp_path))
-    assert code == 1 and errors(report)[0].endswith("Phi3ForCausalLM, which Chairlift does not have itself")
+    assert code == 1 and errors(report)[0].endswith("Starcoder2ForCausalLM, which Chairlift does not have itself")
     assert report["problems"][0]["do"].endswith("pip install 'chairlift[transformers]'")
 
 

@@ -36,6 +36,23 @@ SHAPES: dict[str, dict[str, Any]] = {
         "sliding_window": 20, "query_pre_attn_scalar": 32, "final_logit_softcapping": 30.0,
         "hidden_activation": "gelu_pytorch_tanh",
     },
+    "gemma2": {
+        "architectures": ["Gemma2ForCausalLM"], "sliding_window": 20, "query_pre_attn_scalar": 32,
+        "attn_logit_softcapping": 3.0,
+    },
+    "olmo2": {"architectures": ["Olmo2ForCausalLM"]},
+    "granite": {
+        "architectures": ["GraniteForCausalLM"], "embedding_multiplier": 3.0, "logits_scaling": 5.0,
+        "residual_multiplier": 0.22, "attention_multiplier": 0.1,
+    },
+    "ministral3": {
+        "architectures": ["Ministral3ForCausalLM"], "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16,
+            "llama_4_scaling_beta": 0.3,
+        },
+    },
+    "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "no_rope_layer_interval": 2},
+    "glm4": {"architectures": ["Glm4ForCausalLM"]},
 }  # fmt: skip
 
 Steps = list[list[Row]]

@@ -14,7 +14,7 @@ from chairlift.model.config.gguf_tensor_names import (
     norm_offset,
     row_order,
 )
-from support_gguf_config import ARCHITECTURES, converted_names, smollm2
+from support_gguf_config import ARCHITECTURES, GGUF_KINDS, converted_names, smollm2
 from support_models import VARIANTS, tiny_hf_model
 from support_shares import for_each
 
@@ -22,7 +22,7 @@ LLAMA, QWEN3, GEMMA3 = (GGUF_ARCHITECTURES[name] for name in ("llama", "qwen3", 
 QUERY, KEY = "model.layers.0.self_attn.q_proj.weight", "model.layers.11.self_attn.k_proj.bias"
 
 
-@for_each("kind", VARIANTS)
+@for_each("kind", GGUF_KINDS)
 def test_names_are_those_of_the_package_gguf_in_both_directions(kind: str) -> None:
     model = tiny_hf_model(kind)
     parameters = [name for name, _ in model.named_parameters()]
@@ -124,7 +124,7 @@ def test_only_queries_and_keys_of_llama_have_another_order() -> None:
     assert row_order(QUERY, QWEN3, 24, 3, 3) is row_order(QUERY, GEMMA3, 24, 3, 3) is None
 
 
-@for_each("kind", VARIANTS)
+@for_each("kind", GGUF_KINDS)
 def test_norms_of_gemma_alone_have_an_offset(kind: str) -> None:
     architecture = GGUF_ARCHITECTURES[ARCHITECTURES[VARIANTS[kind][1]]]
     for name, parameter in tiny_hf_model(kind).named_parameters():

@@ -14,8 +14,8 @@ from chairlift.model.config.select_model_config import parse_config, read_config
 from chairlift.model.config.transformers_config import TransformersConfig
 from support_models import save_tiny, tiny_config
 
-OLMO: dict[str, Any] = {
-    "architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "vocab_size": 300, "hidden_size": 64,
+COHERE: dict[str, Any] = {
+    "architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2", "vocab_size": 300, "hidden_size": 64,
     "num_hidden_layers": 4, "num_attention_heads": 4, "max_position_embeddings": 512,
 }  # fmt: skip
 
@@ -29,9 +29,9 @@ def test_own_architectures_are_native_unless_transformers_is_chosen() -> None:
         parse_config(llama(), "native"), DecoderConfig
     )
     assert isinstance(parse_config(llama(), "transformers"), TransformersConfig)
-    assert isinstance(parse_config(OLMO), TransformersConfig)
-    with pytest.raises(UnsupportedArchitecture, match="Olmo2ForCausalLM; supported are LlamaForCausalLM"):
-        parse_config(OLMO, "native")
+    assert isinstance(parse_config(COHERE), TransformersConfig)
+    with pytest.raises(UnsupportedArchitecture, match="Cohere2ForCausalLM; supported are LlamaForCausalLM"):
+        parse_config(COHERE, "native")
 
 
 @pytest.mark.parametrize(

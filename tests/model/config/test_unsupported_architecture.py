@@ -13,7 +13,7 @@ from support_shares import for_each
     ("content", "message", "remedy"),
     [
         ({"architectures": ["Qwen2VLForConditionalGeneration"]}, "also takes images or audio", "the text model"),
-        ({"architectures": ["Mistral3ForConditionalGeneration"], "vision_config": {}}, "images", "the text model"),
+        ({"architectures": ["LlavaForConditionalGeneration"], "vision_config": {}}, "images", "the text model"),
         ({"architectures": ["WhisperForConditionalGeneration"], "is_encoder_decoder": True}, "audio", "text model"),
         ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, "an encoder-decoder",
          "ends in ForCausalLM"),

@@ -19,6 +19,9 @@ SHORT, LONG = [1.0, 1.2, 1.5, 2.0, 1.1, 1.3, 1.7, 1.9], [2.0, 3.0, 5.0, 9.0, 2.5
 OUTPUT = 8
 
 
+BOTH = pytest.mark.parametrize("model_impl", ["transformers", "native"])
+
+
 def fields(short: list[float] = SHORT, long: list[float] = LONG) -> dict[str, Any]:
     rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": short, "long_factor": long, "factor": 4.0,
             "original_max_position_embeddings": ORIGINAL}  # fmt: skip
@@ -37,32 +40,37 @@ def generated(folder: Path, prompts: list[list[int]], **options: Any) -> list[li
     return [list(output.outputs[0].token_ids) for output in made]
 
 
-def test_up_to_the_original_length_tokens_are_those_of_generate(tmp_path: Path) -> None:
+@BOTH
+def test_up_to_the_original_length_tokens_are_those_of_generate(model_impl: str, tmp_path: Path) -> None:
     folder, model = save_bridged("phi3", tmp_path, **fields()), bridged_model("phi3", **fields())
     prompts = [prompt(5), prompt(ORIGINAL - OUTPUT)]
-    assert generated(folder, prompts) == [greedy(model, each, OUTPUT) for each in prompts]
+    made = generated(folder, prompts, model_impl=model_impl)
+    assert made == [greedy(model, each, OUTPUT) for each in prompts]
 
 
 @pytest.mark.full
-def test_beyond_it_every_sequence_has_the_long_factors(tmp_path: Path) -> None:
+@BOTH
+def test_beyond_it_every_sequence_has_the_long_factors(model_impl: str, tmp_path: Path) -> None:
     folder = save_bridged("phi3", tmp_path, **fields())
     model, always_long = bridged_model("phi3", **fields()), bridged_model("phi3", **fields(short=LONG))
     short, long = prompt(20), prompt(ORIGINAL + 30)
     expected = [greedy(always_long, short, OUTPUT), greedy(model, long, OUTPUT)]
     assert greedy(model, short, OUTPUT) != expected[0], "the factors make no difference here"
-    assert generated(folder, [short, long], max_model_len=ORIGINAL + 60) == expected
+    made = generated(folder, [short, long], max_model_len=ORIGINAL + 60, model_impl=model_impl)
+    assert made == expected
 
 
-def test_the_default_length_is_the_original_one(tmp_path: Path) -> None:
+@BOTH
+def test_the_default_length_is_the_original_one(model_impl: str, tmp_path: Path) -> None:
     folder = save_bridged("phi3", tmp_path, **fields())
-    assert read_config(folder).context_length() == ORIGINAL
+    assert read_config(folder, model_impl).context_length() == ORIGINAL
     with (
-        LLM(folder, dtype="float64", num_blocks=100) as llm,
+        LLM(folder, dtype="float64", num_blocks=100, model_impl=model_impl) as llm,
         pytest.raises(InvalidRequest, match=f"limit is {ORIGINAL}"),
     ):
         llm.generate([prompt(ORIGINAL + 1)], use_tqdm=False)
     with pytest.raises(ConfigError, match="max_model_len is 161, the model's limit is 160"):
-        LLM(folder, num_blocks=100, max_model_len=161)
+        LLM(folder, num_blocks=100, max_model_len=161, model_impl=model_impl)
 
 
 @pytest.mark.parametrize("by_name", [False, True])

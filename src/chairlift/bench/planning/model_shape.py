@@ -13,7 +13,7 @@ from chairlift.bench.planning.config_values import ConfigValues
 from chairlift.bench.planning.layer_mlp import LayerMLP, layer_mlps
 from chairlift.core.numeric_limits import MAX_INT32
 
-HEAD_NORM, WIDE_NORM = "head", "wide"
+HEAD_NORM, WIDE_NORM = "head", "projection"
 """Norms on queries and keys: one per head width, or one over all heads together."""
 
 
@@ -170,7 +170,7 @@ def shape_of_loaded(config: Mapping[str, Any], content: Mapping[str, Any]) -> Mo
     """
     hidden, width = config["hidden_size"], config["head_dim"]
     inner, kv_inner, inter = config["num_heads"] * width, config["num_kv_heads"] * width, config["intermediate_size"]
-    vectors = 2 * width * config["has_head_norm"]
+    vectors = {HEAD_NORM: 2 * width, WIDE_NORM: inner + kv_inner}.get(config["head_norm"], 0)
     vectors += (inner + 2 * kv_inner) * config["qkv_bias"] + hidden * config["output_bias"]
     mlp = LayerMLP(matrices=3 * hidden * inter, vectors=(2 * inter + hidden) * config["mlp_bias"])
     return ModelShape(

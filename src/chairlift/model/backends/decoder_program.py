@@ -8,13 +8,15 @@
 x and p are float32. q, the cache and h are of the decoder's dtype, bfloat16 or float32. n, a and m are the inputs of
 linear operations: the same, or for a quantised weight float32, which is quantised before each product; a model may have
 both. A norm that quantises does so row by row and keeps only its current row of n. For a layer with a norm after
-attention or MLP, the linear operation writes [y], and the norm adds its result to [x].
+attention or MLP, the linear operation writes [y], and the norm adds its result to [x]. A layer without a norm before
+them converts [x] to [n]. With a multiplier of what layers add, [x] is divided by it: norms of [x] are the same with
+another eps, and nothing else reads it.
 """
 
 import ctypes
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -214,12 +216,13 @@ class DecoderProgram:
             table = self._keep(parts.table, parts.table.dtype)
         scale = parts.config.embed_scale
         factor = 1.0 if scale is None else torch.tensor(scale, dtype=self._dtype).item()
+        factor /= parts.config.residual_multiplier
         native.add_embed(self._handle, table, table_kind, packed_table, self._hidden, factor, on.x)
         weights = [packed(linear.weight) for linear in linears(parts.layers)]
         self._next_weights = {id(weight): following for weight, following in pairwise([*weights, packed(parts.head)])}
         for layer in parts.layers:
             self._add_layer(layer)
-        self._add_norm(parts.norm, on.x, on.h)
+        self._add_norm(replace(parts.norm, weight=parts.norm.weight.float() / parts.config.logits_divisor), on.x, on.h)
 
     def _add_layer(self, layer: DecoderLayer) -> None:
         on, attention, mlp = self._buffers, layer.attention, layer.mlp
@@ -246,18 +249,22 @@ class DecoderProgram:
         self._add_linear(linear, source, library.STORE, on.y)
         self._add_norm(norm, on.y, on.x, adds=True)
 
-    def _add_pre_norm(self, norm: RMSNorm, linear: Linear) -> int:
-        """Add the norm before a projection; return the buffer that the projection reads."""
+    def _add_pre_norm(self, norm: RMSNorm | None, linear: Linear) -> int:
+        """Add the norm before a projection; return the buffer that the projection reads. None converts numbers only."""
         normed = self._input_of("n", linear)
         quantized = self._quantized_buffer(normed, linear)
         self._add_norm(norm, self._buffers.x, normed, quantized=quantized)
         return normed if quantized is None else quantized
 
     def _add_norm(
-        self, norm: RMSNorm, source: int, target: int, *, adds: bool = False, quantized: int | None = None
+        self, norm: RMSNorm | None, source: int, target: int, *, adds: bool = False, quantized: int | None = None
     ) -> None:  # fmt: skip
-        weight, to = self._keep(norm.weight), -1 if quantized is None else quantized
-        self._native.add_norm(self._handle, source, weight, norm.eps, target, adds, to)
+        weight, eps, to = None, 0.0, -1 if quantized is None else quantized
+        if norm is not None:
+            weight, eps = self._keep(norm.weight), norm.eps
+            if source == self._buffers.x:
+                eps /= self._parts.config.residual_multiplier**2
+        self._native.add_norm(self._handle, source, weight, eps, target, adds, to)
 
     def _quantized_buffer(self, source: int, linear: Linear) -> int | None:
         """Return the buffer for the quantised rows of another one; None if the projection needs no quantised rows."""
@@ -287,13 +294,16 @@ class DecoderProgram:
         on, spec, config = self._buffers, attention.spec, self._parts.config
         assert spec.scale > 0, "the kernels take the maximum before they scale"
         shape = (attention.num_heads, attention.num_kv_heads, config.head_dim, self.block_size)
-        norm, eps = None, 0.0
+        norm, eps, is_joint = None, 0.0, attention.projection_norms is not None
         if attention.head_norm is not None:
             norm, eps = self._keep(attention.head_norm.weight), attention.head_norm.eps
-        rope = self._parts.ropes[spec.window is not None]
+        elif attention.projection_norms is not None:
+            query_norm, key_norm = attention.projection_norms
+            norm, eps = self._keep(torch.cat((query_norm.weight, key_norm.weight))), query_norm.eps
+        scales = None if attention.query_scales is None else self._keep(attention.query_scales)
         self._native.add_rope_cache(
-            self._handle, on.p, on.q, spec.group, attention.kv_index, *shape, norm, eps, self._keep(rope.cos),
-            self._keep(rope.sin),
+            self._handle, on.p, on.q, spec.group, attention.kv_index, *shape, norm, eps, is_joint,
+            self._keep(attention.rope.cos), self._keep(attention.rope.sin), scales,
         )  # fmt: skip
         self._native.add_attention(
             self._handle, on.q, target, spec.group, attention.kv_index, *shape, spec.scale, spec.softcap or 0.0,

@@ -27,6 +27,10 @@ class ConfigReader:
         self._content = content
         self._defaults = defaults
 
+    def with_defaults(self, defaults: Mapping[str, Any]) -> "ConfigReader":
+        """Return a reader of the same object with other defaults."""
+        return ConfigReader(self._content, defaults)
+
     def __contains__(self, name: str) -> bool:
         return self._content.get(name) is not None or self._defaults.get(name) is not None
 
@@ -70,12 +74,32 @@ class ConfigReader:
         """Return a finite number above 0, or None if absent."""
         return self.number(name) if name in self else None
 
+    def number_or_null(self, name: str) -> float | None:
+        """Return a finite number above 0; here a null in the object is a value and means None."""
+        return None if name in self._content and self._content[name] is None else self.number_or_none(name)
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """Return a list of finite numbers above 0."""
+        value = self._required(name)
+        if not isinstance(value, list):
+            raise invalid_field(name, "must be a list of numbers")
+        return tuple(ConfigReader({name: each}, {}).number(name) for each in value)
+
     def flag(self, name: str) -> bool:
         """Return a boolean."""
         value = self._required(name)
         if not isinstance(value, bool):
             raise invalid_field(name, f"must be true or false, got {value!r}")
         return value
+
+    def flags(self, name: str) -> tuple[bool, ...] | None:
+        """Return a list of booleans, which may be written as 0 and 1, or None if absent."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(item, int) and item in (0, 1) for item in value):
+            raise invalid_field(name, "must be a list of 0 and 1")
+        return tuple(bool(item) for item in value)
 
     def flag_or(self, name: str, fallback: bool) -> bool:
         """Return a boolean, or the fallback if absent."""

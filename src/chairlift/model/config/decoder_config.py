@@ -20,19 +20,32 @@ OTHER_ACTIVATIONS = ("relu", "relu2", "gelu_new", "gelu_fast", "quick_gelu", "ge
 """Activations that transformers has and Chairlift's own architectures do not."""
 
 
+HEAD, PROJECTION = "head", "projection"
+"""Values of DecoderConfig.head_norm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryScaling:
+    """A factor on queries: 1 + beta * ln(1 + floor(position / length))."""
+
+    beta: float
+    length: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerNorms:
     """The norms of a layer by their names in the checkpoint; None where there is none."""
 
-    before_attention: str = "input_layernorm"
+    before_attention: str | None = "input_layernorm"
     after_attention: str | None = None
-    before_mlp: str = "post_attention_layernorm"
+    before_mlp: str | None = "post_attention_layernorm"
     after_mlp: str | None = None
 
     @property
     def count(self) -> int:
         """Number of norms over the hidden size."""
-        return sum(name is not None for name in (self.after_attention, self.after_mlp)) + 2
+        names = (self.before_attention, self.after_attention, self.before_mlp, self.after_mlp)
+        return sum(name is not None for name in names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,36 +54,66 @@ class DecoderConfig(ModelConfig):
 
     Attributes:
         norm_eps: added to the mean square under the root.
-        norm_offset: is added to the weights of all norms, which are then multiplied in float32 (Gemma); 0 multiplies in
-            the activations' dtype.
+        norm_offset: is added to the weights of all norms.
+        norm_in_float32: whether norms multiply by their weights in float32, and not in the activations' dtype.
         norms: the norms of a layer.
-        has_head_norm: whether each query and key head is normalised.
+        head_norm: HEAD where each query and key head is normalised, PROJECTION where all query heads are together, and
+            all key heads; "" without.
         activation: of the gate, one of ACTIVATIONS.
+        unrotated_layers: layers without RoPE.
+        query_scaling: factor on queries by position; None for none.
         rope: RoPE of layers with full attention.
         sliding_rope: RoPE of layers with a window.
         qkv_bias: whether query, key and value projections have a bias.
         output_bias: whether the projection after attention has a bias.
         mlp_bias: whether the three projections of the MLP have a bias.
         attention_scale: factor on query·key.
+        attention_softcap: query·key becomes cap * tanh(query·key / cap); None for no cap.
+        residual_multiplier: factor on what attention and MLP add to the residual.
         embed_scale: factor on embeddings, rounded to the model's dtype as in the original implementation
             (sqrt(3072) is 55.5 in bfloat16); None for no factor.
+        logits_divisor: logits are divided by it.
         final_softcap: logits become cap * tanh(logits / cap); None for no cap.
     """
 
     norm_eps: float
     norm_offset: float = 0.0
+    norm_in_float32: bool = False
     norms: LayerNorms = field(default_factory=LayerNorms)
-    has_head_norm: bool = False
+    head_norm: str = ""
     activation: str
     rope: RopeConfig
     sliding_rope: RopeConfig
+    unrotated_layers: tuple[int, ...] = ()
+    query_scaling: QueryScaling | None = None
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
     tie_word_embeddings: bool = False
     attention_scale: float
+    attention_softcap: float | None = None
+    residual_multiplier: float = 1.0
     embed_scale: float | None = None
+    logits_divisor: float = 1.0
     final_softcap: float | None = None
+
+    @property
+    def layer_ropes(self) -> tuple[RopeConfig | None, ...]:
+        """The rotation of each layer; None without one."""
+        return tuple(
+            None if layer in self.unrotated_layers else self.rope if window is None else self.sliding_rope
+            for layer, window in enumerate(self.layer_windows)
+        )
+
+    def context_length(self, requested: int | None = None) -> int:
+        """See ModelConfig. With RoPE "longrope" it is the length of the short factors unless more is requested.
+
+        transformers changes the factors within a sequence that passes this length. All sequences of this engine have
+        the same factors, the long ones where max_model_len is greater.
+        """
+        if requested is None and self.rope.long_divisors:
+            return min(self.rope.original_length, self.max_position_embeddings)
+        return super(DecoderConfig, self).context_length(requested)
 
     @property
     def max_context(self) -> int:

@@ -12,11 +12,12 @@ normalised and rotated together. decoder_loading.py loads the parts.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec
-from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.decoder_config import HEAD, PROJECTION, DecoderConfig
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.linear_and_rms_norm import Linear, RMSNorm
@@ -58,6 +59,9 @@ class Attention:
     Attributes:
         projection: query, key and value projection; rows in this order.
         head_norm: norm of each query and key head before the rotation, or None.
+        projection_norms: norms of all query heads together, and of all key heads, or None.
+        rope: rotation of queries and keys.
+        query_scales: [positions], factors on queries; None without.
         num_heads: query heads.
         num_kv_heads: key heads, and value heads.
         spec: attention parameters for the backend.
@@ -67,6 +71,9 @@ class Attention:
     projection: Linear
     output: Linear
     head_norm: RMSNorm | None
+    projection_norms: tuple[RMSNorm, RMSNorm] | None
+    rope: RopeTable
+    query_scales: Tensor | None
     num_heads: int
     num_kv_heads: int
     spec: AttentionSpec
@@ -74,7 +81,13 @@ class Attention:
 
     def __call__(self, x: Tensor, rotation: tuple[Tensor, Tensor], context: ForwardContext, ops: Ops) -> Tensor:
         """Write the keys and values of x [T, H] to the cache, then attend; returns [T, H]."""
-        heads = self.projection(x, ops).view(len(x), self.num_heads + 2 * self.num_kv_heads, -1)
+        projected = self.projection(x, ops)
+        if self.projection_norms is not None:
+            projected = self._normed(projected, self.projection_norms, ops)
+        heads = projected.view(len(x), self.num_heads + 2 * self.num_kv_heads, -1)
+        if self.query_scales is not None:
+            scales = self.query_scales.index_select(0, context.batch.positions)[:, None, None]
+            heads = torch.cat((heads[:, : self.num_heads] * scales, heads[:, self.num_heads :]), 1)
         kv, backend = context.kv[self.kv_index], context.backend
         slots = context.batch.groups[self.spec.group].slot_mapping
         if ops.rotate_and_write is not None and backend.has_plain_kv:
@@ -86,6 +99,13 @@ class Attention:
         attended = query.new_empty(query.shape)
         backend.attend(query, kv, context.batch, self.spec, context.plan, attended)
         return self.output(attended.view(len(x), -1), ops)
+
+    def _normed(self, projected: Tensor, norms: tuple[RMSNorm, RMSNorm], ops: Ops) -> Tensor:
+        """Return the projection [T, O] with its queries and its keys normalised."""
+        width = projected.shape[1] // (self.num_heads + 2 * self.num_kv_heads)
+        kv_width = self.num_kv_heads * width
+        query, key, value = torch.split(projected, [self.num_heads * width, kv_width, kv_width], dim=1)
+        return torch.cat((norms[0](query, ops), norms[1](key, ops), value), 1)
 
     def _rotated(self, heads: Tensor, rotation: tuple[Tensor, Tensor], ops: Ops) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of heads, with norm and rotation applied."""
@@ -101,12 +121,13 @@ class Attention:
 class DecoderLayer:
     """Attention and MLP, each with a residual connection, and the norms before and after them."""
 
-    before_attention: RMSNorm
+    before_attention: RMSNorm | None
     attention: Attention
     after_attention: RMSNorm | None
-    before_mlp: RMSNorm
+    before_mlp: RMSNorm | None
     mlp: MLP
     after_mlp: RMSNorm | None
+    residual_multiplier: float = 1.0
 
     def __call__(
         self, x: Tensor, update: Tensor | None, rotation: tuple[Tensor, Tensor], context: ForwardContext, ops: Ops
@@ -115,14 +136,25 @@ class DecoderLayer:
 
         The sum is left to the next norm, which is computed together with it.
         """
-        x, normed = self.before_attention.of_sum(x, update, ops)
+        x, normed = normed_sum(self.before_attention, x, update, ops)
         # Before the norm, which needs the whole sum and not a rank's part of it.
         attended = ops.sum_over_ranks(self.attention(normed, rotation, context, ops))
         if self.after_attention is not None:
             attended = self.after_attention(attended, ops)
-        x, normed = self.before_mlp.of_sum(x, attended, ops)
+        x, normed = normed_sum(self.before_mlp, x, self._scaled(attended), ops)
         mapped = ops.sum_over_ranks(self.mlp(normed, ops))
-        return x, mapped if self.after_mlp is None else self.after_mlp(mapped, ops)
+        return x, self._scaled(mapped if self.after_mlp is None else self.after_mlp(mapped, ops))
+
+    def _scaled(self, update: Tensor) -> Tensor:
+        return update if self.residual_multiplier == 1.0 else update * self.residual_multiplier
+
+
+def normed_sum(norm: RMSNorm | None, x: Tensor, update: Tensor | None, ops: Ops) -> tuple[Tensor, Tensor]:
+    """Return x + update [T, H], or x if update is None, and its norm; without a norm the sum itself."""
+    if norm is not None:
+        return norm.of_sum(x, update, ops)
+    total = x if update is None else x + update
+    return total, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +167,6 @@ class DecoderSpec:
         layers: layers in order.
         norm: norm after the last layer.
         head: lm_head [V, H]; the table itself if the two are tied.
-        ropes: rotations of layers with full attention, and of layers with a window.
     """
 
     config: DecoderConfig
@@ -143,7 +174,6 @@ class DecoderSpec:
     layers: Sequence[DecoderLayer]
     norm: RMSNorm
     head: LinearWeight
-    ropes: tuple[RopeTable, RopeTable]
 
 
 class TorchDecoder:
@@ -165,13 +195,16 @@ class TorchDecoder:
         self._table = parts.table
         self.dtype = self._table.dtype
         self._layers = tuple(parts.layers)
-        self._slides = tuple(window is not None for window in config.layer_windows)
+        ropes = {id(layer.attention.rope): layer.attention.rope for layer in self._layers}
+        self._ropes = tuple(ropes.values())
+        places = {each: place for place, each in enumerate(ropes)}
+        self._rope_of_layer = tuple(places[id(layer.attention.rope)] for layer in self._layers)
         self._norm = parts.norm
         self._head = parts.head
-        self._ropes = parts.ropes
         scale = config.embed_scale
         self._embed_scale = None if scale is None else self._table.new_tensor(scale)
         self._softcap = config.final_softcap
+        self._logits_divisor = config.logits_divisor
 
     def padded_size(self, num_tokens: int) -> int:
         """Return the padded number of tokens of a step."""
@@ -180,14 +213,13 @@ class TorchDecoder:
     def forward(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
         """Run input_ids [T] int64 at context.batch.positions through all layers; returns normed states [T, H]."""
         positions = context.batch.positions
-        full, sliding = self._ropes
-        rotations = [full.at(positions)] * 2 if sliding is full else [full.at(positions), sliding.at(positions)]
+        rotations = [rope.at(positions) for rope in self._ropes]
         x = self._ops.embed(input_ids, self._table)
         if self._embed_scale is not None:
             x = x * self._embed_scale
         update: Tensor | None = None
-        for layer, slides in zip(self._layers, self._slides, strict=True):
-            x, update = layer(x, update, rotations[slides], context, self._ops)
+        for layer, rope in zip(self._layers, self._rope_of_layer, strict=True):
+            x, update = layer(x, update, rotations[rope], context, self._ops)
         return self._norm.of_sum(x, update, self._ops)[1]
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -196,6 +228,8 @@ class TorchDecoder:
         if (more := self._ops.padded_size(count) - count) > 0:
             hidden = functional.pad(hidden, (0, 0, 0, more))
         logits = self._ops.linear(hidden, self._head, None)[:count]
+        if self._logits_divisor != 1.0:
+            logits = logits / self._logits_divisor
         return logits if self._softcap is None else self._ops.softcap(logits, self._softcap)
 
     def head(self, hidden: Tensor, request: LogitsRequest) -> LMHeadOutput:
@@ -209,23 +243,35 @@ def load_attention(
     config: DecoderConfig,
     layer: int,
     groups: LayerGroups,
+    rope: RopeTable,
+    query_scales: Tensor | None,
 ) -> Attention:
     """Load the attention of one layer."""
     hidden, width = config.hidden_size, config.head_dim
     inner, kv_inner = config.num_heads * width, config.num_kv_heads * width
     group, kv_index = groups.places[layer]
     projections = {f"{name}.q_proj": inner, f"{name}.k_proj": kv_inner, f"{name}.v_proj": kv_inner}
-    norm = None
-    if config.has_head_norm:
+    norm, norms = None, None
+    if config.head_norm == HEAD:
         query_norm, key_norm = (RMSNorm.load(loader, f"{name}.{one}_norm", width, config) for one in "qk")
         norm = query_norm.concat_heads(key_norm, config.num_heads, config.num_kv_heads)
+    elif config.head_norm == PROJECTION:
+        norms = (
+            RMSNorm.load(loader, f"{name}.q_norm", inner, config),
+            RMSNorm.load(loader, f"{name}.k_norm", kv_inner, config),
+        )
     return Attention(
         projection=Linear.load(loader, projections, hidden, config.qkv_bias),
         output=Linear.load(loader, {f"{name}.o_proj": hidden}, inner, config.output_bias),
         head_norm=norm,
+        projection_norms=norms,
+        rope=rope,
+        query_scales=query_scales,
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
-        spec=AttentionSpec(group, config.attention_scale, config.layer_windows[layer]),
+        spec=AttentionSpec(
+            group, config.attention_scale, config.layer_windows[layer], softcap=config.attention_softcap
+        ),
         kv_index=kv_index,
     )
 

@@ -41,7 +41,8 @@ class RMSNorm:
     """A norm over the last axis.
 
     Attributes:
-        weight: [H], or [heads, H] where heads have their own weights; for Gemma's kind float32 with the offset added.
+        weight: [H], or [heads, H] where heads have their own weights; for the kind in
+            float32 at least float32, with the offset added.
         eps: added to the mean square.
         in_float32: whether the norm is Gemma's or Llama's kind (ops.py).
     """
@@ -56,6 +57,9 @@ class RMSNorm:
         weight = loader(f"{name}.weight", (size,))
         if config.norm_offset:
             return cls(config.norm_offset + weight.float(), config.norm_eps, in_float32=True)
+        if config.norm_in_float32:
+            wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
+            return cls(wide, config.norm_eps, in_float32=True)
         return cls(weight, config.norm_eps)
 
     def concat_heads(self, other: "RMSNorm", heads: int, other_heads: int) -> "RMSNorm":

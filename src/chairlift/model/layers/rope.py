@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from chairlift.model.config.decoder_config import QueryScaling
 from chairlift.model.config.rope_config import RopeConfig
 
 
@@ -29,10 +31,22 @@ class RopeTable:
     def of(
         cls, rope: RopeConfig, head_dim: int, positions: int, dtype: torch.dtype, device: torch.device
     ) -> "RopeTable":
-        """Compute the table of positions 0 to positions - 1 in float32 and cast it."""
-        inv_freq, scaling = inverse_frequencies(rope, head_dim)
+        """Compute the table of positions 0 to positions - 1 in float32 and cast it.
+
+        Elements of a head that do not rotate have the cosine 1 and the sine 0 (RopeConfig.row_order).
+        """
+        rotary_dim = rope.rotary_dim or head_dim
+        inv_freq, scaling = inverse_frequencies(rope, rotary_dim)
         angles = torch.arange(positions, dtype=torch.float32, device=device)[:, None] * inv_freq.to(device)
-        return cls((angles.cos() * scaling).to(dtype), (angles.sin() * scaling).to(dtype))
+        pad = (0, (head_dim - rotary_dim) // 2)
+        cos, sin = functional.pad(angles.cos() * scaling, pad, value=1.0), functional.pad(angles.sin() * scaling, pad)
+        return cls(cos.to(dtype), sin.to(dtype))
+
+    @classmethod
+    def identity(cls, head_dim: int, positions: int, dtype: torch.dtype, device: torch.device) -> "RopeTable":
+        """Return the table that rotates nothing."""
+        ones = torch.ones(positions, head_dim // 2, dtype=dtype, device=device)
+        return cls(ones, torch.zeros_like(ones))
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return cosines and sines, each [T, 1, head_dim], of positions int64 [T], in the layout of Ops.rotate.
@@ -43,8 +57,16 @@ class RopeTable:
         return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
 
 
+def query_scales(scaling: QueryScaling, positions: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the factors [positions] on queries, computed in float32 and cast."""
+    places = torch.arange(positions, device=device)
+    return (1 + scaling.beta * torch.log(1 + torch.floor(places / scaling.length))).to(dtype)
+
+
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> tuple[Tensor, float]:
     """Return inverse frequencies float32 [head_dim / 2] and the factor on cosines and sines.
+
+    `head_dim` is without elements that do not rotate.
 
     "dynamic" uses unscaled frequencies: ModelConfig.context_length rejects a context past the original length.
     """

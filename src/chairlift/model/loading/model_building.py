@@ -68,7 +68,9 @@ def load_model(
         dtype=resolve_dtype(dtype, config.dtype or checkpoint.dtype()),
         tie_word_embeddings=checkpoint.resolve_tied_embeddings(config.tie_word_embeddings),
     )
-    checkpoint.check(parameter_shapes(config))
+    shapes = parameter_shapes(config)
+    checkpoint.arrange(config, shapes)
+    checkpoint.check(shapes)
     kind = torch_dtype(config.dtype)
     try:
         loader = checkpoint.loader(kind, device, shard)

@@ -10,15 +10,17 @@ page cache, which the kernel can reclaim. After the model is built no file stays
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
+from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.gguf_types import TYPES_BY_NAME
 from chairlift.model.device.dtypes import SAFETENSORS_DTYPES
+from chairlift.model.weights.arrangement import arranged
 from chairlift.model.weights.formats.registry import format_of
 from chairlift.model.weights.formats.safetensors import BASE_PREFIXES
 from chairlift.model.weights.parameter_loader import ParameterLoader
@@ -51,6 +53,10 @@ class Checkpoint:
         Raises ModelError, with the file's name, as the format does (WeightFormat), and for two tensors of one name.
         """
         return cls(by_name(format_of(folder).stored_weights(folder, architecture)))
+
+    def arrange(self, config: DecoderConfig, names: Iterable[str]) -> None:
+        """Take the parameters of these names from what the checkpoint stores (arrangement.py)."""
+        self.tensors = arranged(self.tensors, config, names)
 
     def check(self, expected: Mapping[str, tuple[int, ...]]) -> None:
         """Check that the tensors are those of an architecture; log a warning for others that change no token.

@@ -10,7 +10,7 @@ norms                          whole
 from dataclasses import dataclass, replace
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.decoder_config import PROJECTION, DecoderConfig
 from chairlift.model.config.model_config import ModelConfig
 
 Part = tuple[slice, ...]
@@ -77,6 +77,11 @@ def check_shards(model: ModelConfig, num_ranks: int) -> None:
         raise ConfigError(
             f"tensor_parallel_size is {num_ranks}, but {model.architecture} is computed by transformers' modules, "
             "which run on one rank; set tensor_parallel_size to 1", option="tensor_parallel_size",
+        )  # fmt: skip
+    if model.head_norm == PROJECTION:
+        raise ConfigError(
+            f"tensor_parallel_size is {num_ranks}, but {model.architecture} normalises all query heads together; "
+            "set tensor_parallel_size to 1", option="tensor_parallel_size",
         )  # fmt: skip
     for count, what in ((model.num_heads, "query heads"), (model.intermediate_size, "neurons of the MLP")):
         if count % num_ranks:

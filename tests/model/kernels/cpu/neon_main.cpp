@@ -36,7 +36,8 @@ API void chairlift_add_attention(
     int block_size, float scale, float softcap, int window, const float* sinks);
 API void chairlift_add_rope_cache(
     void* decoder, int in, int out, int group, int cache_index, int num_heads, int num_kv_heads, int head_dim,
-    int block_size, const float* norm, float eps, const float* cosines, const float* sines);
+    int block_size, const float* norm, float eps, int norm_is_joint, const float* cosines,
+    const float* sines, const float* query_scales);
 API void chairlift_add_embed(
     void* decoder, const void* table, int table_kind, const Weight* packed, int width, float factor, int out);
 API int chairlift_top_k(
@@ -181,8 +182,8 @@ static void rotate_and_cache(void* pool, const char* set, const int32_t* fields)
     void* decoder = chairlift_decoder_new(pool, set);
     const int in = chairlift_add_buffer(decoder, 0, width, 0), to = chairlift_add_buffer(decoder, !is_f32, heads * dim, 0);
     chairlift_add_rope_cache(
-        decoder, in, to, 0, 0, heads, kv_heads, dim, block_size, (const float*)norm.data(), 1e-6f,
-        (const float*)cosines.data(), (const float*)sines.data());
+        decoder, in, to, 0, 0, heads, kv_heads, dim, block_size, (const float*)norm.data(), 1e-6f, 0,
+        (const float*)cosines.data(), (const float*)sines.data(), nullptr);
     const StepGroup group = {nullptr, 0, places.data()};
     const StepCache cache = {key_cache.data(), value_cache.data()};
     const Step step = {tokens, 1, nullptr, places.data(), nullptr, nullptr, &group, &cache};

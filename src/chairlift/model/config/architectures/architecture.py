@@ -43,6 +43,23 @@ class GGUFArchitecture:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class TensorSource:
+    """Where a checkpoint has a parameter that it stores together with others.
+
+    Attributes:
+        name: canonical name of what is stored.
+        rows: the rows of it that are the parameter.
+    """
+
+    name: str
+    rows: range
+
+
+def no_source(config: DecoderConfig, name: str) -> None:
+    """Return None: every parameter is stored by its own name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
     """An architecture of Chairlift's own.
@@ -54,6 +71,8 @@ class Architecture:
             UnsupportedModel, and UnsupportedArchitecture for a feature that only transformers has.
         ignored_prefixes: beginnings of the names of tensors that a multimodal wrapper has beside its text part; empty
             for an architecture without wrappers.
+        source: takes a config and the canonical name of a parameter, and returns where it is stored; None where it is
+            stored by this name.
         gguf: what GGUF files of it are like; None if they are not supported.
     """
 
@@ -61,4 +80,5 @@ class Architecture:
     defaults: Mapping[str, Any]
     read_config: Callable[[str, ConfigReader], DecoderConfig]
     ignored_prefixes: tuple[str, ...] = ()
+    source: Callable[[DecoderConfig, str], TensorSource | None] = no_source
     gguf: GGUFArchitecture | None = None

@@ -1,9 +1,10 @@
 """decoder_config, windows_of_kinds: what the architectures read from config.json in the same way. Imports no torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from chairlift.core.errors import ModelError
+from chairlift.model.config.architectures.architecture import TensorSource
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import ACTIVATIONS, OTHER_ACTIVATIONS, DecoderConfig
 from chairlift.model.config.rope_config import RopeConfig, lacking_feature, read_ropes
@@ -48,7 +49,7 @@ def decoder_config(
     heads = fields.size("num_attention_heads")
     kv_heads = fields.size_or("num_key_value_heads", heads)
     hidden = fields.size("hidden_size")
-    head_dim = fields.size_or("head_dim", hidden // heads)
+    head_dim = read_head_dim(fields)
     layers = fields.size("num_hidden_layers")
     if heads % kv_heads:
         raise ModelError(f"config.json: {heads} query heads cannot share {kv_heads} key/value heads evenly")
@@ -64,6 +65,7 @@ def decoder_config(
         "activation": read_activation(fields),
         "attention_scale": head_dim**-0.5,
         "tie_word_embeddings": fields.flag("tie_word_embeddings"),
+        "eos_token_ids": fields.token_ids("eos_token_id"),
         **own,
     }
     return DecoderConfig(
@@ -77,11 +79,46 @@ def decoder_config(
         head_dim=head_dim,
         max_position_embeddings=max_positions,
         layer_windows=tuple(windows),
-        eos_token_ids=fields.token_ids("eos_token_id"),
         bos_token_id=next(iter(fields.token_ids("bos_token_id")), None),
         dtype=fields.dtype(),
         **values,
     )
+
+
+def same_window(fields: ConfigReader) -> tuple[int | None, ...]:
+    """Return layer_windows of a decoder with `sliding_window` in all layers, or in none."""
+    return (fields.size_or_none("sliding_window"),) * fields.size("num_hidden_layers")
+
+
+def layer_windows(fields: ConfigReader, default: Callable[[int], bool]) -> tuple[int | None, ...]:
+    """Return layer_windows by layer_types; `default` says which layers slide where config.json has no layer_types."""
+    layers, kinds = fields.size("num_hidden_layers"), fields.names("layer_types")
+    if kinds is None:
+        kinds = tuple(SLIDING if default(layer) else FULL for layer in range(layers))
+    return windows_of_kinds(kinds, fields.size_or_none("sliding_window"), layers)
+
+
+def read_head_dim(fields: ConfigReader) -> int:
+    """Return head_dim, which is hidden_size by num_attention_heads where config.json has none."""
+    return fields.size_or("head_dim", fields.size("hidden_size") // fields.size("num_attention_heads"))
+
+
+JOINED = {"self_attn.q_proj": 0, "self_attn.k_proj": 1, "self_attn.v_proj": 2, "mlp.gate_proj": 0, "mlp.up_proj": 1}
+"""Module -> its place in qkv_proj or gate_up_proj."""
+
+
+def joined_source(config: DecoderConfig, name: str) -> TensorSource | None:
+    """Return where a checkpoint with qkv_proj and gate_up_proj has a parameter (Architecture.source)."""
+    layer, separator, rest = name.partition("self_attn." if "self_attn." in name else "mlp.")
+    module, _, kind = rest.rpartition(".")
+    if (place := JOINED.get(f"{separator}{module}")) is None:
+        return None
+    if separator == "mlp.":
+        first = place * config.intermediate_size
+        return TensorSource(f"{layer}mlp.gate_up_proj.{kind}", range(first, first + config.intermediate_size))
+    inner, kv_inner = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    first, size = ((0, inner), (inner, kv_inner), (inner + kv_inner, kv_inner))[place]
+    return TensorSource(f"{layer}self_attn.qkv_proj.{kind}", range(first, first + size))
 
 
 def full_attention(fields: ConfigReader) -> tuple[None, ...]:
@@ -110,5 +147,6 @@ def read_activation(fields: ConfigReader) -> str:
 
 
 def _check_divisors(rope: RopeConfig, head_dim: int) -> None:
-    if rope.divisors and len(rope.divisors) != head_dim // 2:
-        raise ModelError(f"config.json: RoPE has {len(rope.divisors)} factors for {head_dim // 2} frequencies")
+    frequencies = (rope.rotary_dim or head_dim) // 2
+    if rope.divisors and len(rope.divisors) != frequencies:
+        raise ModelError(f"config.json: RoPE has {len(rope.divisors)} factors for {frequencies} frequencies")

@@ -9,7 +9,7 @@ from chairlift.model.config.architectures.architecture import Architecture, GGUF
 from chairlift.model.config.architectures.decoder_fields import FULL, SLIDING, decoder_config, windows_of_kinds
 from chairlift.model.config.architectures.qwen3 import QWEN3_GGUF_LAYER
 from chairlift.model.config.config_reader import ConfigReader
-from chairlift.model.config.decoder_config import DecoderConfig, LayerNorms
+from chairlift.model.config.decoder_config import HEAD, DecoderConfig, LayerNorms
 from chairlift.model.config.rope_config import read_ropes
 
 GEMMA_NORMS = LayerNorms(
@@ -34,7 +34,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
         raise ModelError("config.json: use_bidirectional_attention is not supported; only causal attention is")
     return decoder_config(
         architecture, fields, windows, rope=full, sliding_rope=sliding, qkv_bias=bias, output_bias=bias,
-        has_head_norm=True, norms=GEMMA_NORMS, norm_offset=1.0, embed_scale=fields.size("hidden_size") ** 0.5,
+        head_norm=HEAD, norms=GEMMA_NORMS, norm_offset=1.0, embed_scale=fields.size("hidden_size") ** 0.5,
         attention_scale=fields.number("query_pre_attn_scalar") ** -0.5,
         final_softcap=fields.number_or_none("final_logit_softcapping"),
     )  # fmt: skip

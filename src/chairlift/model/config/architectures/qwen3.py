@@ -4,16 +4,14 @@ from chairlift.model.config.architectures.architecture import Architecture, GGUF
 from chairlift.model.config.architectures.decoder_fields import LLAMA_GGUF_LAYER, decoder_config
 from chairlift.model.config.architectures.qwen2 import NO_WINDOW, QWEN2_DEFAULTS, qwen_windows
 from chairlift.model.config.config_reader import ConfigReader
-from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.decoder_config import HEAD, DecoderConfig
 
 QWEN3_GGUF_LAYER = {**LLAMA_GGUF_LAYER, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 
 
 def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     bias = fields.flag("attention_bias")
-    return decoder_config(
-        architecture, fields, qwen_windows(fields), qkv_bias=bias, output_bias=bias, has_head_norm=True
-    )
+    return decoder_config(architecture, fields, qwen_windows(fields), qkv_bias=bias, output_bias=bias, head_norm=HEAD)
 
 
 QWEN3 = Architecture(

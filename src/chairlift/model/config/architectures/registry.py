@@ -2,7 +2,21 @@
 
 from collections.abc import Mapping
 
-from chairlift.model.config.architectures import gemma3, llama, mistral, qwen2, qwen3
+from chairlift.model.config.architectures import (
+    gemma2,
+    gemma3,
+    glm4,
+    granite,
+    llama,
+    ministral3,
+    mistral,
+    olmo2,
+    olmo3,
+    phi3,
+    qwen2,
+    qwen3,
+    smollm3,
+)
 from chairlift.model.config.architectures.architecture import Architecture
 
 _ALL = (
@@ -11,6 +25,14 @@ _ALL = (
     qwen2.QWEN2,
     qwen3.QWEN3,
     gemma3.GEMMA3,
+    gemma2.GEMMA2,
+    phi3.PHI3,
+    smollm3.SMOLLM3,
+    granite.GRANITE,
+    olmo2.OLMO2,
+    olmo3.OLMO3,
+    ministral3.MINISTRAL3,
+    glm4.GLM4,
 )
 
 ARCHITECTURES: Mapping[str, Architecture] = {name: each for each in _ALL for name in each.names}

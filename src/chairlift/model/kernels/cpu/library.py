@@ -41,7 +41,7 @@ _SIGNATURES = {
     "add_norm": (None, _pointer, _int, _pointer, _float, _int, _int, _int),
     "add_quantize": (None, _pointer, _int, _int),
     "add_linear": (None, _pointer, _int, POINTER(POINTER(Weight)), _int, _pointer, _int, _int, POINTER(Weight), _int),
-    "add_rope_cache": (None, *[_pointer] + [_int] * 8, _pointer, _float, _pointer, _pointer),
+    "add_rope_cache": (None, *[_pointer] + [_int] * 8, _pointer, _float, _int, _pointer, _pointer, _pointer),
     "add_attention": (None, *[_pointer] + [_int] * 8, _float, _float, _int, _pointer),
     "reserve": (_int, _pointer, _int),
     "run": (_int, _pointer, POINTER(Step)),

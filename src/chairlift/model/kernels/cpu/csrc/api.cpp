@@ -166,10 +166,12 @@ API void chairlift_add_linear(
 // The cache has the dtype of the buffer for queries: `out`, and `in` of attention.
 API void chairlift_add_rope_cache(
     void* decoder, int in, int out, int group, int cache_index, int num_heads, int num_kv_heads, int head_dim,
-    int block_size, const float* norm, float eps, const float* cosines, const float* sines) {
+    int block_size, const float* norm, float eps, int norm_is_joint, const float* cosines, const float* sines,
+    const float* query_scales) {
     Decoder& to = *(Decoder*)decoder;
     RopeCacheCall shape = {};
     shape.num_heads = num_heads, shape.norm = norm, shape.eps = eps, shape.cosines = cosines, shape.sines = sines;
+    shape.norm_is_joint = norm_is_joint != 0, shape.query_scales = query_scales;
     shape.cache = {nullptr, nullptr, false, block_size, num_kv_heads, head_dim};
     to.add(std::make_unique<RopeCache>(to, in, out, group, cache_index, shape));
 }

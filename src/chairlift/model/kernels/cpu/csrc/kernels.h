@@ -185,7 +185,7 @@ struct NormCall {
     const void* in;       // float32 or bfloat16
     bool in_is_bf16;
     size_t in_stride;
-    const float* weight;  // [width]
+    const float* weight;  // [width]; null: the numbers are converted only
     float eps;
     int32_t width;
     NormMode mode;
@@ -252,8 +252,10 @@ struct RopeCacheCall {
     int32_t num_heads;      // query heads
     const float* norm;      // [num_heads + num_kv_heads, head_dim], or null
     float eps;
+    bool norm_is_joint;     // one root mean square of all query heads, and one of all key heads
     const float* cosines;   // [positions, head_dim / 2]
     const float* sines;
+    const float* query_scales;  // [positions], factors on queries, or null
     const int64_t* positions;
     const int64_t* slot_mapping;  // block * block_size + offset; below 0: keys and values are not written
     KVCache cache;

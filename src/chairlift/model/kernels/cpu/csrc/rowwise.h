@@ -94,7 +94,19 @@ CHAIRLIFT_INLINE float inverse_rms(const In* in, int width, float eps) {
 }
 
 template <class In>
+CHAIRLIFT_INLINE void convert_row(const NormCall& call, const In* in, int row) {
+    if (call.mode == NORM_BF16) {
+        uint16_t* out = (uint16_t*)call.out + row * call.out_stride;
+        for (int i = 0; i < call.width; i++) out[i] = f32_to_bf16(to_f32(in[i]));
+    } else {
+        float* out = (float*)call.out + row * call.out_stride;
+        for (int i = 0; i < call.width; i++) out[i] = (call.mode == NORM_ADD ? out[i] : 0.0f) + to_f32(in[i]);
+    }
+}
+
+template <class In>
 CHAIRLIFT_INLINE void norm_row(const NormCall& call, const In* in, int row) {
+    if (!call.weight) return convert_row(call, in, row);
     const float inverse = inverse_rms(in, call.width, call.eps);
     int i = 0;
     if (call.mode == NORM_BF16) {
@@ -225,13 +237,16 @@ static void quantize(const QuantizeCall& call, int begin, int end) {
         quantize_rows(call, (const uint16_t*)call.in, begin, end);
 }
 
-// Computes one query or key head: norm (if the model has one), rotary embedding, rounding to the cache's numbers.
+// Computes one query or key head: norm (if the model has one), factor, rotary embedding, rounding to the cache's
+// numbers. inverse: 1 / root mean square, where one is of all heads together.
 template <typename Number>
-static void rotate(const RopeCacheCall& call, const float* in, const float* norm, int64_t position, Number* out) {
+static void rotate(
+    const RopeCacheCall& call, const float* in, const float* norm, float inverse, float scale, int64_t position,
+    Number* out) {
     const int half = call.cache.head_dim / 2;
     const float* cosines = call.cosines + position * half;
     const float* sines = call.sines + position * half;
-    const float inverse = norm ? inverse_rms(in, 2 * half, call.eps) : 1.0f;
+    if (norm && !call.norm_is_joint) inverse = inverse_rms(in, 2 * half, call.eps);
     int i = 0;
     for (; i + LANES <= half; i += LANES) {
         Floats left = load<Floats>(in + i), right = load<Floats>(in + half + i);
@@ -239,6 +254,7 @@ static void rotate(const RopeCacheCall& call, const float* in, const float* norm
             left = left * inverse * load<Floats>(norm + i);
             right = right * inverse * load<Floats>(norm + half + i);
         }
+        if (scale != 1.0f) left = left * scale, right = right * scale;
         Floats cosine = load<Floats>(cosines + i), sine = load<Floats>(sines + i);
         store_rounded(out + i, fma(left, cosine, -(right * sine)));
         store_rounded(out + half + i, fma(right, cosine, left * sine));
@@ -246,6 +262,7 @@ static void rotate(const RopeCacheCall& call, const float* in, const float* norm
     for (; i < half; i++) {
         float left = in[i], right = in[half + i];
         if (norm) left = left * inverse * norm[i], right = right * inverse * norm[half + i];
+        left *= scale, right *= scale;
         store_rounded(out + i, left * cosines[i] - right * sines[i]);
         store_rounded(out + half + i, right * cosines[i] + left * sines[i]);
     }
@@ -259,19 +276,25 @@ static void rope_cache_of(const RopeCacheCall& call, int begin, int end) {
         const float* in = call.in + row * call.in_stride;
         Number* queries = (Number*)call.queries + row * call.queries_stride;
         const int64_t position = call.positions[row], slot = call.slot_mapping[row];
+        const int num_queries = call.num_heads * width;
+        const float scale = call.query_scales ? call.query_scales[position] : 1.0f;
+        float inverse = call.norm_is_joint ? inverse_rms(in, num_queries, call.eps) : 1.0f;
         for (int head = 0; head < call.num_heads; head++)
             rotate(
-                call, in + head * width, call.norm ? call.norm + head * width : nullptr, position,
+                call, in + head * width, call.norm ? call.norm + head * width : nullptr, inverse, scale, position,
                 queries + head * width);
         // Queries are needed also where keys and values are not written, as in a warm-up.
         if (slot < 0) continue;
         const int offset = slot % cache.block_size;
         Number* keys = (Number*)cache.keys + slot / cache.block_size * cache.block_elements();
         Number* values = (Number*)cache.values + slot / cache.block_size * cache.block_elements();
+        if (call.norm_is_joint) inverse = inverse_rms(in + num_queries, cache.num_kv_heads * width, call.eps);
         for (int head = 0; head < cache.num_kv_heads; head++) {
             const int key_head = call.num_heads + head;
             Number rotated[MAX_HEAD_DIM];
-            rotate(call, in + key_head * width, call.norm ? call.norm + key_head * width : nullptr, position, rotated);
+            rotate(
+                call, in + key_head * width, call.norm ? call.norm + key_head * width : nullptr, inverse, 1.0f,
+                position, rotated);
             write_key(keys + head * cache.head_elements(), offset, width, rotated);
             const float* from = in + (call.num_heads + cache.num_kv_heads + head) * width;
             Number rounded[MAX_HEAD_DIM];

@@ -1,0 +1,37 @@
+"""GEMMA2: sliding and full layers by turns, norms before and after attention and MLP, caps on attention and logits.
+
+Source: transformers 5.23 models/gemma2.
+"""
+
+from chairlift.core.errors import ModelError
+from chairlift.model.config.architectures.architecture import Architecture
+from chairlift.model.config.architectures.decoder_fields import decoder_config, layer_windows
+from chairlift.model.config.architectures.gemma3 import GEMMA_NORMS
+from chairlift.model.config.config_reader import ConfigReader
+from chairlift.model.config.decoder_config import DecoderConfig
+
+
+def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
+    bias = fields.flag("attention_bias")
+    if fields.flag_or("use_bidirectional_attention", False):
+        raise ModelError("config.json: use_bidirectional_attention is not supported; only causal attention is")
+    return decoder_config(
+        architecture, fields, layer_windows(fields, lambda layer: layer % 2 == 0), qkv_bias=bias, output_bias=bias,
+        norms=GEMMA_NORMS, norm_offset=1.0, embed_scale=fields.size("hidden_size") ** 0.5,
+        attention_scale=fields.number("query_pre_attn_scalar") ** -0.5,
+        attention_softcap=fields.number_or_null("attn_logit_softcapping"),
+        final_softcap=fields.number_or_null("final_logit_softcapping"),
+    )  # fmt: skip
+
+
+GEMMA2 = Architecture(
+    names=("Gemma2ForCausalLM",),
+    defaults={
+        "vocab_size": 256000, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
+        "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "eos_token_id": 1,
+        "bos_token_id": 2, "attention_bias": False, "sliding_window": 4096, "query_pre_attn_scalar": 256,
+        "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "rope_theta": 10000.0,
+    },
+    read_config=_read_config,
+)  # fmt: skip

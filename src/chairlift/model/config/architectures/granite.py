@@ -1,0 +1,24 @@
+"""GRANITE: Granite 3: Llama's layers with multipliers. Source: transformers 5.23 models/granite."""
+
+from chairlift.model.config.architectures.architecture import Architecture
+from chairlift.model.config.architectures.decoder_fields import LLAMA_DEFAULTS, decoder_config, full_attention
+from chairlift.model.config.config_reader import ConfigReader
+from chairlift.model.config.decoder_config import DecoderConfig
+
+GRANITE_DEFAULTS = {
+    **LLAMA_DEFAULTS, "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "embedding_multiplier": 1.0, "logits_scaling": 1.0, "residual_multiplier": 1.0,
+    "attention_multiplier": 1.0,
+}  # fmt: skip
+
+
+def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
+    bias = fields.flag("attention_bias")
+    return decoder_config(
+        architecture, fields, full_attention(fields), qkv_bias=bias, output_bias=bias, mlp_bias=fields.flag("mlp_bias"),
+        embed_scale=fields.number("embedding_multiplier"), attention_scale=fields.number("attention_multiplier"),
+        residual_multiplier=fields.number("residual_multiplier"), logits_divisor=fields.number("logits_scaling"),
+    )  # fmt: skip
+
+
+GRANITE = Architecture(names=("GraniteForCausalLM",), defaults=GRANITE_DEFAULTS, read_config=_read_config)

@@ -1,0 +1,40 @@
+"""OLMO2: norms after attention and MLP only, and norms over all queries and all keys of a token.
+
+Source: transformers 5.23 models/olmo2.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from chairlift.model.config.architectures.architecture import Architecture
+from chairlift.model.config.architectures.decoder_fields import LLAMA_DEFAULTS, decoder_config, full_attention
+from chairlift.model.config.config_reader import ConfigReader
+from chairlift.model.config.decoder_config import PROJECTION, DecoderConfig, LayerNorms
+
+OLMO_DEFAULTS = {
+    **LLAMA_DEFAULTS, "vocab_size": 50304, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "rms_norm_eps": 1e-5, "eos_token_id": 50279, "bos_token_id": None,
+}  # fmt: skip
+
+OLMO_NORMS = LayerNorms(
+    before_attention=None, after_attention="post_attention_layernorm",
+    before_mlp=None, after_mlp="post_feedforward_layernorm",
+)  # fmt: skip
+
+
+def olmo_config(
+    architecture: str, fields: ConfigReader, windows: Sequence[int | None], **own: Any
+) -> DecoderConfig:  # fmt: skip
+    """Read the config of an OLMo; arguments as in decoder_config."""
+    bias = fields.flag("attention_bias")
+    return decoder_config(
+        architecture, fields, windows, qkv_bias=bias, output_bias=bias, norms=OLMO_NORMS, norm_in_float32=True,
+        head_norm=PROJECTION, **own,
+    )  # fmt: skip
+
+
+def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
+    return olmo_config(architecture, fields, full_attention(fields))
+
+
+OLMO2 = Architecture(names=("Olmo2ForCausalLM",), defaults=OLMO_DEFAULTS, read_config=_read_config)

@@ -1,0 +1,34 @@
+"""PHI3: Phi-3, Phi-4 and Phi-4-mini: Llama's layers with joined projections, and longrope on a part of each head.
+
+Source: transformers 5.23 models/phi3.
+"""
+
+from chairlift.model.config.architectures.architecture import Architecture
+from chairlift.model.config.architectures.decoder_fields import (
+    LLAMA_DEFAULTS,
+    decoder_config,
+    joined_source,
+    read_head_dim,
+    same_window,
+)
+from chairlift.model.config.config_reader import ConfigReader
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.rope_config import read_ropes
+
+
+def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
+    positions = fields.size("max_position_embeddings")
+    rope, _ = read_ropes(fields, positions, by_layer_type=False, head_dim=read_head_dim(fields))
+    return decoder_config(architecture, fields, same_window(fields), rope=rope, sliding_rope=rope)
+
+
+PHI3 = Architecture(
+    names=("Phi3ForCausalLM",),
+    defaults={
+        **LLAMA_DEFAULTS, "vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "max_position_embeddings": 4096, "original_max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5, "eos_token_id": 32000, "sliding_window": None,
+    },
+    read_config=_read_config,
+    source=joined_source,
+)  # fmt: skip

@@ -1,0 +1,57 @@
+"""arranged: a decoder's parameters from what its checkpoint stores: joined ones apart, rows in the model's order."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from chairlift.model.config.architectures.registry import ARCHITECTURES
+from chairlift.model.config.decoder_config import HEAD, DecoderConfig
+from chairlift.model.config.rope_config import RopeConfig
+from chairlift.model.weights.stored_rows import StoredRows
+from chairlift.model.weights.stored_weight import StoredWeight
+
+ROTATED = ("self_attn.q_proj", "self_attn.k_proj")
+"""Modules whose rows are heads that rotate."""
+
+HEAD_NORMS = ("self_attn.q_norm", "self_attn.k_norm")
+"""Modules whose weight is for one head that rotates, where heads are normalised one by one."""
+
+
+def arranged(
+    stored: Mapping[str, StoredWeight], config: DecoderConfig, names: Iterable[str]
+) -> dict[str, StoredWeight]:  # fmt: skip
+    """Return weights by the names of a decoder's parameters; those that are no parameters stay as they are.
+
+    Args:
+        stored: weights by canonical name.
+        config: what the decoder is like.
+        names: canonical names of its parameters.
+    """
+    source_of, found, used = ARCHITECTURES[config.architecture].source, dict(stored), set()
+    for name in names:
+        source = None if name in stored else source_of(config, name)
+        if source is not None and (whole := stored.get(source.name)) is not None:
+            used.add(source.name)
+            if source.rows.stop <= whole.shape[0]:
+                found[name] = StoredRows(whole, source.rows)
+        if name in found and (order := _rotated_rows(name, config, found[name].shape[0])) is not None:
+            found[name] = _ordered(found[name], order)
+    return {name: weight for name, weight in found.items() if name not in used}
+
+
+def _ordered(weight: StoredWeight, order: Sequence[int]) -> StoredRows:
+    if isinstance(weight, StoredRows):
+        return StoredRows(weight.whole, [weight.rows[row] for row in order])
+    return StoredRows(weight, order)
+
+
+def _rotated_rows(name: str, config: DecoderConfig, num_rows: int) -> list[int] | None:
+    """Return the rows of a parameter in the order of the model; None where it is that of the checkpoint."""
+    parts = name.split(".")
+    module = ".".join(parts[-3:-1])
+    if module not in ROTATED and not (module in HEAD_NORMS and config.head_norm == HEAD):
+        return None
+    rope = config.layer_ropes[int(parts[2])]
+    if not isinstance(rope, RopeConfig) or (order := rope.row_order(config.head_dim)) is None:
+        return None
+    if num_rows % config.head_dim:
+        return None  # a wrong shape, which Checkpoint.check refuses
+    return [first + element for first in range(0, num_rows, config.head_dim) for element in order]

@@ -1,0 +1,55 @@
+"""arranged: joined projections apart, heads in the order in which they rotate, and shapes that do not fit."""
+
+import torch
+
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.loading.model_building import parameter_shapes
+from chairlift.model.weights.arrangement import arranged
+from support_architectures import StoredTensor, config_of
+
+QKV, QUERY, KEY, VALUE = (f"model.layers.1.self_attn.{name}_proj.weight" for name in ("qkv", "q", "k", "v"))
+GATE_UP, GATE, UP = (f"model.layers.1.mlp.{name}_proj.weight" for name in ("gate_up", "gate", "up"))
+
+
+def found(config: DecoderConfig, **stored: torch.Tensor) -> dict[str, torch.Tensor]:
+    weights = {name: StoredTensor(name, tensor) for name, tensor in stored.items()}
+    return {name: weight.dense() for name, weight in arranged(weights, config, parameter_shapes(config)).items()}
+
+
+def test_a_joined_projection_becomes_its_parts() -> None:
+    joined, both = torch.randn(128, 64), torch.randn(192, 64)
+    parts = found(config_of("phi3"), **{QKV: joined, GATE_UP: both})
+    assert parts.keys() == {QUERY, KEY, VALUE, GATE, UP}
+    assert torch.equal(torch.cat([parts[name] for name in (QUERY, KEY, VALUE)]), joined)
+    assert torch.equal(torch.cat([parts[name] for name in (GATE, UP)]), both)
+
+
+def test_parts_that_are_stored_apart_stay() -> None:
+    query = torch.randn(64, 64)
+    assert torch.equal(found(config_of("phi3"), **{QUERY: query})[QUERY], query)
+
+
+def test_a_joined_projection_with_too_few_rows_is_not_cut() -> None:
+    assert found(config_of("phi3"), **{QKV: torch.randn(60, 64)}).keys() == set()
+
+
+def test_heads_are_in_the_order_in_which_they_rotate() -> None:
+    config = config_of("glm4", head_dim=8)
+    query, value = torch.arange(32.0)[:, None].expand(32, 64), torch.randn(16, 64)
+    parts = found(config, **{QUERY: query, VALUE: value, QUERY.replace("weight", "bias"): torch.arange(32.0)})
+    order = [8 * head + element for head in range(4) for element in (0, 2, 4, 5, 1, 3, 6, 7)]
+    assert parts[QUERY][:, 0].tolist() == order == parts[QUERY.replace("weight", "bias")].tolist()
+    assert torch.equal(parts[VALUE], value)
+
+
+def test_a_joined_projection_is_cut_and_ordered() -> None:
+    config = config_of("phi3-partial")
+    joined = torch.arange(192.0)[:, None].expand(192, 96)
+    key = found(config, **{QKV: joined})[KEY][:, 0].tolist()
+    order = config.rope.row_order(24)
+    assert order is not None
+    assert key == [96 + 24 * head + element for head in range(2) for element in order]
+
+
+def test_a_weight_of_a_wrong_shape_stays_for_the_error() -> None:
+    assert found(config_of("glm4"), **{QUERY: torch.randn(7, 64)})[QUERY].shape == (7, 64)
