@@ -7,6 +7,7 @@
     mlp.experts.gate_up_proj, mlp.experts.down_proj           the same                                        Qwen3.5
     experts.gate_up_proj, experts.down_proj                   the same                                        Gemma 4
     mlp.experts.gate_up_proj, ..._bias, down_proj, ..._bias   [E, H, 2 I], gates and ups alternate; [E, I, H] gpt-oss
+    mlp.experts.gate_up_proj_blocks, ..._scales, down_proj_.. [E, 2 I, H] in MXFP4 (mxfp4.py)                 gpt-oss
     router.*, router.layer.*, expert_bias                     mlp.gate.*
     shared_mlp.{input,output}_linear.weight, shared_experts   mlp.shared_expert.{gate,up,down}_proj.weight
 
@@ -21,6 +22,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from chairlift.model.weights.formats.mxfp4 import mxfp4_experts
 from chairlift.model.weights.shard import Part
 from chairlift.model.weights.stored_weight import DenseOnly, StoredWeight, damaged
 
@@ -48,6 +50,7 @@ _RENAMED: dict[str, tuple[tuple[str, str], ...]] = {
 
 _NUMBERED = re.compile(r"(.*\.mlp(?:\.experts\.\d+)?)\.(w[123])\.(.*)")
 _STACKED = re.compile(r"(.*\.mlp\.experts)\.(gate_up|down)_proj(_bias|\.bias|\.weight)?")
+_MXFP4 = re.compile(r"(.*\.mlp\.experts)\.(gate_up|down)_proj_(blocks|scales)")
 _JOINED = re.compile(r"(.*\.mlp\.shared_expert)\.gate_up_proj\.weight")
 
 
@@ -113,8 +116,10 @@ def canonical_experts(
 ) -> Iterator[tuple[str, StoredWeight]]:
     """Yield the weights of a checkpoint with canonical names, and stacked experts one by one.
 
-    Weights of other layers pass as they are. Raises ModelError for a stacked tensor without the right axes.
+    Weights of other layers pass as they are. Raises ModelError for a stacked tensor without the right axes, and for one
+    of MXFP4's two tensors without the other.
     """
+    unpaired: dict[tuple[str, str], dict[str, StoredWeight]] = {}
     rules = next((rules for start, rules in _RENAMED.items() if architecture.startswith(start)), ())
     compiled = [(re.compile(pattern), to) for pattern, to in rules]
     is_gpt_oss = architecture.startswith("GptOss")
@@ -127,11 +132,30 @@ def canonical_experts(
         elif (found := _STACKED.fullmatch(name)) is not None:
             kind = "bias" if (found[3] or "").endswith("bias") else "weight"
             yield from _experts(found[1], found[2], kind, stored, is_gpt_oss)
+        elif (found := _MXFP4.fullmatch(name)) is not None:
+            place = found[1], found[2]
+            unpaired.setdefault(place, {})[found[3]] = stored
+            if len(unpaired[place]) == 2:
+                yield from _mxfp4(place, unpaired.pop(place))
         elif (found := _JOINED.fullmatch(name)) is not None:
             for part, rows in _gate_up_rows(stored, stored.shape[0], alternates=False):
                 yield f"{found[1]}.{part}_proj.weight", WeightSlice(stored, None, rows)
         else:
             yield name, stored
+    for pair in unpaired.values():
+        kind, stored = next(iter(pair.items()))
+        raise damaged(stored, f"has no {'scales' if kind == 'blocks' else 'blocks'}")
+
+
+def _mxfp4(place: tuple[str, str], pair: dict[str, StoredWeight]) -> Iterator[tuple[str, StoredWeight]]:
+    """Yield gpt-oss's experts of one projection."""
+    (prefix, projection), blocks = place, pair["blocks"]
+    outputs = blocks.shape[1] if len(blocks.shape) > 1 else 0
+    parts = [("down", range(outputs))]
+    if projection == "gate_up":
+        parts = _gate_up_rows(blocks, outputs, alternates=True)
+    for index, part, weight in mxfp4_experts(blocks, pair["scales"], parts):
+        yield f"{prefix}.{index}.{part}_proj.weight", weight
 
 
 def _experts(
