@@ -13,12 +13,16 @@ from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.decoder_config import ACTIVATIONS
+from chairlift.model.config.experts_config import CLAMPED_SWIGLU
 from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
+from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.ops import Ops, TorchOps
 from chairlift.model.layers.triton_ops import TritonOps
 from chairlift.model.loading.model_building import load_model
 from support_batches import Row, make_batch
+from support_experts import HIDDEN as EXPERTS_HIDDEN
+from support_experts import NAME, config_of, hf_layer, layer_tensors, loader_of
 from support_models import save_tiny
 from support_shares import for_each
 
@@ -68,13 +72,26 @@ def test_a_norm_takes_any_strides_and_number_of_axes() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp")
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, CLAMPED_SWIGLU])
 def test_gated_activations_equal_torchs(activation: str) -> None:
     for rows, size in ((0, 96), (1, 1100), (3, 37)):
         both = drawn(rows, 2 * size) * 4
         halves, (gate, up) = both.chunk(2, -1), (drawn(rows, size) * 20, drawn(size, rows).T)
         for pair in (halves, (gate, up)):  # far below 0, 1 + erf has the last bits of 1
             assert_equal(lambda ops, pair=pair: ops.gated_activation(*pair, activation), atol=2e-5)
+
+
+@for_each("architecture", ["Qwen2MoeForCausalLM", "GptOssForCausalLM", "DeepseekV3ForCausalLM"])
+def test_layers_of_experts_equal_torchs(architecture: str) -> None:
+    tensors = layer_tensors(architecture, hf_layer(architecture))
+    experts = Experts.load(loader_of(tensors, torch.float32), NAME, config_of(architecture), EXPERTS_HIDDEN)
+    x = drawn(21, EXPERTS_HIDDEN)
+    chosen = experts.router(x, PLAIN)
+    assert_equal(lambda ops: experts.of_chosen(x, chosen, ops), atol=2e-5)
+    apart = replace(experts.weights, stacked=None)  # such as those of weights with codes
+    torch.testing.assert_close(
+        OPS.sum_of_experts(x, *chosen, apart), OPS.sum_of_experts(x, *chosen, experts.weights), rtol=1e-5, atol=2e-5
+    )
 
 
 def test_the_soft_cap_equals_torchs() -> None:

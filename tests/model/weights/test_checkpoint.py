@@ -65,6 +65,13 @@ def test_every_tensor_arrives_as_it_was_saved(llama: Path) -> None:
     assert all(torch.equal(rounded[name], saved[name].bfloat16()) for name in saved)
 
 
+def test_float32_is_read_for_a_model_of_16_bits(llama: Path) -> None:
+    loader = Checkpoint.open(llama, "LlamaForCausalLM").loader(torch.bfloat16, CPU)
+    saved = load_file(llama / "model.safetensors")[NORM]
+    assert torch.equal(loader.float32(NORM, tuple(saved.shape)), saved)
+    assert not torch.equal(loader(NORM, tuple(saved.shape)).float(), saved)
+
+
 def test_shards_are_read_as_one(llama: Path) -> None:
     whole = parameters(llama)
     shard(llama)

@@ -22,6 +22,14 @@ def test_a_parameter_is_a_copy() -> None:
     assert taken.data_ptr() != FILE["n"].data_ptr()
 
 
+def test_float32_is_not_rounded_to_the_dtype_of_the_others() -> None:
+    exact = {"b": torch.tensor([1.0 + 2.0**-20])}
+    take = ParameterLoader(lambda name, shape: exact[name].bfloat16(), read_float32=lambda name, shape: exact[name])
+    assert torch.equal(take.float32("b", (1,)), exact["b"]) and take("b", (1,)).item() == 1.0
+    rounded = ParameterLoader(lambda name, shape: exact[name].bfloat16()).float32("b", (1,))
+    assert rounded.dtype == torch.float32 and rounded.item() == 1.0
+
+
 def test_rows_stand_in_the_order_in_which_they_are_asked_for() -> None:
     both = ParameterLoader(read).concat([("b", (1, 3)), ("a", (2, 3))])
     assert torch.equal(both, torch.cat((FILE["b"], FILE["a"])))

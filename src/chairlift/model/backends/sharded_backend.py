@@ -23,6 +23,7 @@ from chairlift.model.layers.decoder import DecoderSpec, TorchDecoder
 from chairlift.model.layers.ops import Ops, RotateAndWrite
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 from chairlift.model.sampling.sampling_ops import SamplingOps
+from chairlift.model.weights.expert_weights import ExpertWeights
 from chairlift.model.weights.linear_weight import LinearWeight
 from chairlift.model.weights.parameter_loader import ParameterLoader
 
@@ -81,6 +82,10 @@ class ShardedOps:
     def gated_activation(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
         """See Ops."""
         return self.inner.gated_activation(gate, up, activation)
+
+    def sum_of_experts(self, x: Tensor, experts: Tensor, factors: Tensor, weights: ExpertWeights) -> Tensor:
+        """See Ops: of this rank's part of each expert."""
+        return self.inner.sum_of_experts(x, experts, factors, weights)
 
     def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """See Ops."""

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from chairlift.model.config.experts_config import CLAMPED_SWIGLU
 from chairlift.model.layers import onednn_linear
-from chairlift.model.layers.ops import TorchOps
+from chairlift.model.layers.ops import TorchOps, clamped_swiglu
 
 
 class FusedOps(TorchOps):
@@ -47,6 +48,8 @@ class FusedOps(TorchOps):
         """See Ops."""
         if activation == "silu":
             return functional.silu(gate).mul_(up)
+        if activation == CLAMPED_SWIGLU:
+            return clamped_swiglu(gate, up)
         return functional.gelu(gate, approximate="tanh" if activation == "gelu_pytorch_tanh" else "none").mul_(up)
 
     def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

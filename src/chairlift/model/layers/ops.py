@@ -17,9 +17,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import PagedKV
+from chairlift.model.config.experts_config import CLAMPED_SWIGLU, SWIGLU_LIMIT, SWIGLU_SLOPE
 from chairlift.model.kernels import float8_linear, int4_linear
 from chairlift.model.kernels.float8_linear import Float8Weight
 from chairlift.model.kernels.int4_linear import Int4Weight
+from chairlift.model.layers.expert_products import sum_of_experts
+from chairlift.model.weights.expert_weights import ExpertWeights
 from chairlift.model.weights.linear_weight import LinearWeight
 
 Product = Callable[[Tensor, Any, Tensor | None], Tensor]
@@ -96,7 +99,21 @@ class Ops(Protocol):
         ...
 
     def gated_activation(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
-        """Return activation(gate) * up, elementwise; activation is one of config.ACTIVATIONS."""
+        """Return activation(gate) * up, elementwise; activation is one of config.ACTIVATIONS.
+
+        Experts may have CLAMPED_SWIGLU, too (experts_config.py).
+        """
+        ...
+
+    def sum_of_experts(self, x: Tensor, experts: Tensor, factors: Tensor, weights: ExpertWeights) -> Tensor:
+        """Return the outputs of each row's experts times their factors, added in order: [T, H] in x's dtype.
+
+        Args:
+            x: [T, H].
+            experts: int64 [T, k], the experts of each row.
+            factors: [T, k], float32, or float64 in such a model. Products with them and sums have their dtype.
+            weights: of all experts.
+        """
         ...
 
     def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -166,7 +183,13 @@ class TorchOps:
         """See Ops."""
         if activation == "silu":
             return functional.silu(gate) * up
+        if activation == CLAMPED_SWIGLU:
+            return clamped_swiglu(gate, up)
         return functional.gelu(gate, approximate="tanh" if activation == "gelu_pytorch_tanh" else "none") * up
+
+    def sum_of_experts(self, x: Tensor, experts: Tensor, factors: Tensor, weights: ExpertWeights) -> Tensor:
+        """See Ops; one expert after another."""
+        return sum_of_experts(x, experts, factors, weights, self)
 
     def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """See Ops."""
@@ -177,6 +200,12 @@ class TorchOps:
     def softcap(self, logits: Tensor, cap: float) -> Tensor:
         """See Ops."""
         return torch.tanh(logits / cap) * cap
+
+
+def clamped_swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """Return CLAMPED_SWIGLU (experts_config.py) of gates and ups."""
+    gate, up = gate.clamp(max=SWIGLU_LIMIT), up.clamp(-SWIGLU_LIMIT, SWIGLU_LIMIT)
+    return (up + 1) * (gate * torch.sigmoid(gate * SWIGLU_SLOPE))
 
 
 def _normalised(x: Tensor, eps: float) -> Tensor:

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.kernels import float8_linear
-from chairlift.model.kernels.cuda import float8_kernels, int4_kernels
+from chairlift.model.kernels.cuda import expert_kernels, float8_kernels, int4_kernels
 from chairlift.model.kernels.cuda import layer_kernels as kernels
 from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS
 from chairlift.model.kernels.float8_linear import Float8Weight
 from chairlift.model.kernels.int4_linear import Int4Weight
 from chairlift.model.layers.ops import Product, TorchOps
+from chairlift.model.weights.expert_weights import ExpertWeights
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 """Dtypes that the kernels compute as exactly as TorchOps."""
@@ -82,6 +83,17 @@ class TritonOps(TorchOps):
             SIZE=size, ACTIVATION=activation, COLUMNS=kernels.ELEMENTWISE_COLUMNS, **LAUNCH_OPTIONS,
         )  # fmt: skip
         return out
+
+    def sum_of_experts(self, x: Tensor, experts: Tensor, factors: Tensor, weights: ExpertWeights) -> Tensor:
+        """See Ops. Weights that are no plain tensors are multiplied expert by expert, which waits for the device."""
+        if weights.stacked is None:
+            return super().sum_of_experts(x, experts, factors, weights)
+        biases = None
+        if weights.gate_up_bias is not None and weights.down_bias is not None:
+            biases = weights.gate_up_bias, weights.down_bias
+        return expert_kernels.sum_of_experts(
+            dense_rows(x), experts, factors, weights.stacked, biases, weights.activation
+        )
 
     def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """See Ops."""

@@ -161,16 +161,19 @@ class Checkpoint:
     def loader(self, dtype: torch.dtype, device: torch.device, shard: Shard | None = None) -> ParameterLoader:
         """Return a ParameterLoader that converts each tensor when it is loaded; with a shard, one rank's parts."""
 
-        def read(name: str, shape: tuple[int, ...]) -> Tensor:
-            stored = self.read(name, dtype) if shard is None else self.read_part(name, shard, shape, dtype)
-            tensor = stored.to(device=device, dtype=dtype)
+        def read(name: str, shape: tuple[int, ...], to: torch.dtype = dtype) -> Tensor:
+            stored = self.read(name, to) if shard is None else self.read_part(name, shard, shape, to)
+            tensor = stored.to(device=device, dtype=to)
             assert tuple(tensor.shape) == shape, f"{name}: {tuple(tensor.shape)} against {shape}"
             return tensor
+
+        def read_float32(name: str, shape: tuple[int, ...]) -> Tensor:
+            return read(name, shape, torch.float32)
 
         def stored(name: str) -> StoredWeight | None:
             return self.tensors.get(name) if shard is None else None
 
-        return ParameterLoader(read, stored=stored)
+        return ParameterLoader(read, stored=stored, read_float32=read_float32)
 
     def resolve_tied_embeddings(self, tied: bool) -> bool:
         """Return whether embedding and lm_head are one tensor, by the rule of transformers 5.

@@ -1,6 +1,7 @@
 """ParameterLoader: loads an architecture's parameters by name and shape, single or joined into one tensor.
 
     loader("model.norm.weight", (H,))                           the parameter itself
+    loader.float32("mlp.gate.e_score_correction_bias", (E,))    the same, not rounded to the model's dtype
     loader.concat([("q_proj.bias", (Q,)), ...])                 several, concatenated along their first axis
     loader.linear_weight([("q_proj.weight", (Q, H)), ...])      the same, in the layout for multiplication
     loader.embedding("embed_tokens.weight", (V, H), tied=...)   an embedding table; if tied, the lm_head as well
@@ -63,6 +64,8 @@ class ParameterLoader:
         pack: packs weights [O, I] into another layout, which only the backend that multiplies may understand.
         packs_table: whether the embedding table of a name is packed, too; `tied`: it is also the lm_head.
         stored: returns parameters as files store them.
+        read_float32: as `read`, but in float32 and thus not rounded to a narrower dtype of the model; None if such
+            numbers cannot be had.
     """
 
     read: Read
@@ -70,10 +73,15 @@ class ParameterLoader:
     pack: Pack = unpacked
     packs_table: PacksTable = lambda name, tied: False
     stored: Stored = lambda name: None
+    read_float32: Read | None = None
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Return the parameter of a name, which must have this shape."""
         return self.join([self.read(name, shape)])
+
+    def float32(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Return the parameter of a name in float32; the model computes with numbers that its dtype would round."""
+        return self.join([(self.read_float32 or self.read)(name, shape).float()])
 
     def refuse_damaged(self, name: str, shape: tuple[int, ...]) -> NoReturn:
         """Raise the error of reading the numbers of a parameter whose codes have a scale that is infinite or NaN."""

@@ -41,7 +41,10 @@ ARM_INSTRUCTION_SETS: Mapping[str, tuple[str, ...]] = {
 }
 """The same for 64-bit ARM."""
 
-COMMON_SOURCES = ("api.cpp", "decoder.cpp", "pack.cpp", "sampling.cpp", "step.cpp", "tensors.cpp", "thread_pool.cpp")
+COMMON_SOURCES = (
+    "api.cpp", "decoder.cpp", "expert_plan.cpp", "pack.cpp", "sampling.cpp", "step.cpp", "tensors.cpp",
+    "thread_pool.cpp",
+)  # fmt: skip
 """Sources that are compiled once. isa.cpp is compiled once per instruction set."""
 
 FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")

@@ -1,10 +1,10 @@
-"""Weight, Step, Plan, LMHeadCall and others: the structs of the native kernels' C interface.
+"""Weight, Step, Plan, LMHeadCall, ExpertsCall and others: the structs of the native kernels' C interface.
 
 They have the fields of the C++ headers in the same order. A test compares their sizes with the library's.
 """
 
 import ctypes
-from ctypes import POINTER, c_double, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_double, c_float, c_int32, c_int64, c_void_p
 
 
 class Weight(ctypes.Structure):
@@ -62,6 +62,27 @@ class LMHeadCall(ctypes.Structure):
     _fields_ = (
         ("weight", POINTER(Weight)), ("rows", c_void_p), ("mask_words", c_int32), ("values", c_void_p),
         ("ids", c_void_p),
+    )  # fmt: skip
+
+
+class RouterSettings(ctypes.Structure):
+    """expert_plan.h: RouterSettings."""
+
+    _fields_ = (
+        ("num_experts", c_int32), ("experts_per_row", c_int32), ("scoring", c_int32), ("renormalizes", c_int32),
+        ("sum_offset", c_float), ("scaling_factor", c_float), ("num_groups", c_int32), ("groups_per_row", c_int32),
+        ("correction_bias", c_void_p), ("expert_scales", c_void_p),
+    )  # fmt: skip
+
+
+class ExpertsCall(ctypes.Structure):
+    """experts.h: ExpertsCall."""
+
+    _fields_ = (
+        ("in_", c_int32), ("gathered", c_int32), ("gated", c_int32), ("quantized", c_int32), ("outputs", c_int32),
+        ("shared", c_int32), ("gates", c_int32), ("gate_column", c_int32), ("out", c_int32), ("adds", c_int32),
+        ("factor", c_float), ("activation", c_int32), ("gate_up", POINTER(POINTER(Weight))),
+        ("down", POINTER(POINTER(Weight))), ("gate_up_biases", c_void_p), ("down_biases", c_void_p),
     )  # fmt: skip
 
 

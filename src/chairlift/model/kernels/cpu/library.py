@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu.compile import LIBRARY
-from chairlift.model.kernels.cpu.kernel_structs import LMHeadCall, Plan, Step, Weight
+from chairlift.model.kernels.cpu.kernel_structs import ExpertsCall, LMHeadCall, Plan, RouterSettings, Step, Weight
 
 BFLOAT16, INT8_CHANNEL, INT8_GROUP, FLOAT32, FLOAT16, INT4_GROUP = range(6)
 Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, INT6_GROUP = range(6, 17)
@@ -16,6 +16,8 @@ PANEL, GROUP, KEY_TILE = 64, 32, 16
 F32, BF16, QUANTIZED = 0, 1, 2
 STORE, ADD, GATED = 0, 1, 2
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_pytorch_tanh": 2}
+EXPERT_ACTIVATIONS = {**ACTIVATIONS, "clamped_swiglu": 3}
+SCORINGS = {"softmax": 0, "top_softmax": 1, "sigmoid": 2}
 STACKED, GATES, UPS = 0, 1, 2
 OUT_OF_MEMORY, INVALID_TOKEN = -1, -2
 
@@ -37,12 +39,15 @@ _SIGNATURES = {
     "decoder_new": (_pointer, _pointer, c_char_p),
     "decoder_free": (None, _pointer),
     "add_buffer": (_int, _pointer, _int, _int, _int),
+    "add_buffer_of_pairs": (_int, _pointer, _int, _int, _int, _int),
     "add_embed": (None, _pointer, _pointer, _int, POINTER(Weight), _int, _float, _int),
     "add_norm": (None, _pointer, _int, _pointer, _float, _int, _int, _int),
     "add_quantize": (None, _pointer, _int, _int),
     "add_linear": (None, _pointer, _int, POINTER(POINTER(Weight)), _int, _pointer, _int, _int, POINTER(Weight), _int),
     "add_rope_cache": (None, *[_pointer] + [_int] * 8, _pointer, _float, _int, _pointer, _pointer, _pointer),
     "add_attention": (None, *[_pointer] + [_int] * 8, _float, _float, _int, _pointer),
+    "add_router": (_int, _pointer, POINTER(RouterSettings), _int),
+    "add_experts": (_int, _pointer, _int, POINTER(ExpertsCall)),
     "reserve": (_int, _pointer, _int),
     "run": (_int, _pointer, POINTER(Step)),
     "run_on": (_int, _pointer, POINTER(Step), _int, _pointer, c_size_t, _int, _pointer, c_size_t),

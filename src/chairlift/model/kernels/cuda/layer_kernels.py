@@ -116,6 +116,22 @@ def add_rms_norm_kernel(
 
 
 @triton.jit
+def gated_values(x, factor, ACTIVATION: tl.constexpr):
+    """Return activation(x) * factor of float32 numbers; ACTIVATION is that of gated_activation_kernel."""
+    if ACTIVATION == "silu":
+        return x * tl.sigmoid(x) * factor
+    if ACTIVATION == "gelu_pytorch_tanh":
+        # (1 + tanh(z)) / 2 is sigmoid(2 z); 1.59... is 2 * sqrt(2 / pi)
+        return x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x)) * factor
+    if ACTIVATION == "clamped_swiglu":
+        # A NaN fails both comparisons and stays.
+        x = tl.where(x > 7.0, 7.0, x)
+        factor = tl.where(factor > 7.0, 7.0, tl.where(factor < -7.0, -7.0, factor))
+        return (factor + 1.0) * (x * tl.sigmoid(1.702 * x))
+    return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476)) * factor
+
+
+@triton.jit
 def gated_activation_kernel(
     gate, up, out, gate_stride, up_stride, SIZE: tl.constexpr, ACTIVATION: tl.constexpr, COLUMNS: tl.constexpr
 ):
@@ -123,21 +139,14 @@ def gated_activation_kernel(
 
     Args:
         gate_stride, up_stride: strides of rows, in elements; the last stride is 1.
-        ACTIVATION: one of decoder_config.ACTIVATIONS.
+        ACTIVATION: one of decoder_config.ACTIVATIONS, or experts_config.CLAMPED_SWIGLU.
     """
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     mask = column < SIZE
     x = tl.load(gate + row * gate_stride + column, mask=mask, other=0.0).to(tl.float32)
     factor = tl.load(up + row * up_stride + column, mask=mask, other=0.0).to(tl.float32)
-    if ACTIVATION == "silu":
-        activated = x * tl.sigmoid(x)
-    elif ACTIVATION == "gelu_pytorch_tanh":
-        # (1 + tanh(z)) / 2 is sigmoid(2 z); 1.59... is 2 * sqrt(2 / pi)
-        activated = x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
-    else:
-        activated = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
-    tl.store(out + row * SIZE + column, (activated * factor).to(out.dtype.element_ty), mask=mask)
+    tl.store(out + row * SIZE + column, gated_values(x, factor, ACTIVATION).to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -244,7 +253,7 @@ def _norm_variants() -> Iterator[KernelVariant]:
 
 
 def _elementwise_variants() -> Iterator[KernelVariant]:
-    for activation in ("silu", "gelu", "gelu_pytorch_tanh"):
+    for activation in ("silu", "gelu", "gelu_pytorch_tanh", "clamped_swiglu"):
         shape = {"SIZE": 14336, "ACTIVATION": activation, "COLUMNS": ELEMENTWISE_COLUMNS}
         yield _variant(f"gated_activation {activation}", gated_activation_kernel, "*bf16 *bf16 *bf16 i32 i32", shape, 4)
     shape = {"SIZE": 128256, "COLUMNS": ELEMENTWISE_COLUMNS}

@@ -8,6 +8,7 @@
 #include <sys/auxv.h>
 #endif
 
+#include "experts.h"
 #include "operations.h"
 #include "pack.h"
 #include "sampling.h"
@@ -71,7 +72,7 @@ API const char* chairlift_compiled_sets() { return "compiled sets: " CHAIRLIFT_S
 API void chairlift_sizes(size_t* sizes) {
     sizes[0] = sizeof(Weight), sizes[1] = sizeof(StepGroup), sizes[2] = sizeof(StepCache), sizes[3] = sizeof(Step);
     sizes[4] = sizeof(TruncationParams), sizes[5] = sizeof(LogitsRow), sizes[6] = sizeof(Plan);
-    sizes[7] = sizeof(LMHeadCall);
+    sizes[7] = sizeof(LMHeadCall), sizes[8] = sizeof(RouterSettings), sizes[9] = sizeof(ExpertsCall);
 }
 
 API void* chairlift_pool_new(const int32_t* cpus, int count) {
@@ -129,6 +130,11 @@ API void chairlift_decoder_free(void* decoder) { delete (Decoder*)decoder; }
 
 API int chairlift_add_buffer(void* decoder, int kind, int width, int quantization) {
     return ((Decoder*)decoder)->add_buffer((BufferKind)kind, width, (WeightKind)quantization);
+}
+
+// A buffer with several rows for each token.
+API int chairlift_add_buffer_of_pairs(void* decoder, int kind, int width, int quantization, int rows_per_token) {
+    return ((Decoder*)decoder)->add_buffer((BufferKind)kind, width, (WeightKind)quantization, rows_per_token);
 }
 
 // table_kind: BFLOAT16, FLOAT16 or FLOAT32.
@@ -189,6 +195,29 @@ API void chairlift_add_attention(
     // The first layer of a kind makes the plan in prepare(), before all others use it.
     const bool is_new = to.attention_plans.size() > num_plans;
     to.add(std::make_unique<AttentionOp>(to, in, out, plan_index, cache_index, shape, is_new));
+}
+
+// Chooses experts from logits, a float32 buffer. Returns the number of the router's plan, or -1 without memory.
+API int chairlift_add_router(void* decoder, const RouterSettings* settings, int logits) {
+    try {
+        Decoder& to = *(Decoder*)decoder;
+        to.expert_plans.push_back(std::make_shared<ExpertPlan>(*settings));
+        to.add(std::make_unique<RouteRows>(to, to.expert_plans.back(), logits));
+        return (int)to.expert_plans.size() - 1;
+    } catch (...) {
+        return -1;
+    }
+}
+
+// plan: what chairlift_add_router returned. Returns 0, or -1 without memory.
+API int chairlift_add_experts(void* decoder, int plan, const ExpertsCall* experts) {
+    try {
+        Decoder& to = *(Decoder*)decoder;
+        add_experts(to, to.expert_plans[plan], *experts);
+        return 0;
+    } catch (...) {
+        return -1;
+    }
 }
 
 API int chairlift_reserve(void* decoder, int tokens) {

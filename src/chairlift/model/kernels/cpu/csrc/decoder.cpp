@@ -37,24 +37,28 @@ double now() {
 
 }  // namespace
 
-size_t Buffer::bytes(size_t tokens) const {
-    return tokens * stride * (kind == F32 ? 4 : kind == BF16 ? 2 : 1);
+size_t Buffer::bytes(size_t rows) const {
+    return rows * stride * (kind == F32 ? 4 : kind == BF16 ? 2 : 1);
 }
 
 size_t Buffer::scales_per_row() const { return quantization == INT8_GROUP ? stride / GROUP : 1; }
 
 size_t Buffer::sums_per_row() const { return quantization == INT8_GROUP ? sums_of_groups(stride / GROUP) : 1; }
 
-Activations Buffer::rows(int count) const {
-    return {(const uint8_t*)data, bytes(1), count, scales, sums};
+Activations Buffer::rows(int count, size_t first) const {
+    if (!first) return {(const uint8_t*)data, bytes(1), count, scales, sums};
+    const bool is_quantized = kind == QUANTIZED;
+    return {(const uint8_t*)data + bytes(first), bytes(1), count,
+            is_quantized ? scales + first * scales_per_row() : nullptr,
+            is_quantized ? sums + first * sums_per_row() : nullptr};
 }
 
 Decoder::~Decoder() {
     for (Buffer& buffer : buffers) free(buffer.data), free(buffer.scales), free(buffer.sums);
 }
 
-int Decoder::add_buffer(BufferKind kind, int width, WeightKind quantization) {
-    Buffer buffer = {kind, width, row_kind(quantization)};
+int Decoder::add_buffer(BufferKind kind, int width, WeightKind quantization, int rows_per_token) {
+    Buffer buffer = {kind, width, row_kind(quantization), rows_per_token};
     // Rows are padded to whole panels of a weight. They have one cache line more, so that rows do not map to the same
     // cache sets.
     buffer.stride = kind == QUANTIZED ? round_up(width, GROUP)
@@ -78,10 +82,11 @@ void Decoder::reserve(int tokens) {
         buffer.data = buffer.scales = nullptr, buffer.sums = nullptr;
     }
     for (Buffer& buffer : buffers) {
-        buffer.data = zeroed_pages(buffer.bytes(tokens));
+        const size_t rows = (size_t)tokens * buffer.rows_per_token;
+        buffer.data = zeroed_pages(buffer.bytes(rows));
         if (buffer.kind != QUANTIZED) continue;
-        buffer.scales = (float*)zeroed_pages(tokens * buffer.scales_per_row() * sizeof(float));
-        buffer.sums = (int32_t*)zeroed_pages(tokens * buffer.sums_per_row() * sizeof(int32_t));
+        buffer.scales = (float*)zeroed_pages(rows * buffer.scales_per_row() * sizeof(float));
+        buffer.sums = (int32_t*)zeroed_pages(rows * buffer.sums_per_row() * sizeof(int32_t));
     }
 }
 

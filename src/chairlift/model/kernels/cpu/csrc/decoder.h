@@ -34,20 +34,21 @@ struct LMHeadCall {
 
 enum BufferKind : int32_t { F32 = 0, BF16 = 1, QUANTIZED = 2 };
 
-// Activations [token][stride] of up to as many tokens as Decoder::reserve() allocated.
+// Activations [row][stride] of up to as many tokens as Decoder::reserve() allocated.
 struct Buffer {
     BufferKind kind;
     int32_t width;
     WeightKind quantization = BFLOAT16;
+    int32_t rows_per_token = 1;
     size_t stride = 0;  // elements
     void* data = nullptr;
     float* scales = nullptr;
     int32_t* sums = nullptr;
-    size_t bytes(size_t tokens) const;
+    size_t bytes(size_t rows) const;
     size_t scales_per_row() const;
     size_t sums_per_row() const;
     float* f32() const { return (float*)data; }
-    Activations rows(int count) const;
+    Activations rows(int count, size_t first = 0) const;
     void clear(size_t row) const { memset((char*)data + row * bytes(1), 0, bytes(1)); }
 };
 
@@ -95,7 +96,7 @@ public:
     Decoder(ThreadPool& pool, const Kernels& kernels) : pool(pool), kernels(kernels) {}
     ~Decoder();
 
-    int add_buffer(BufferKind kind, int width, WeightKind quantization);
+    int add_buffer(BufferKind kind, int width, WeightKind quantization, int rows_per_token = 1);
     void add(std::unique_ptr<Operation> operation) { operations_.push_back(std::move(operation)); }
     int add_attention_plan(AttentionKind kind);
 
@@ -118,6 +119,7 @@ public:
     const Kernels& kernels;
     std::vector<Buffer> buffers;
     std::vector<AttentionPlan> attention_plans;
+    std::vector<std::shared_ptr<struct ExpertPlan>> expert_plans;  // of the routers
     std::vector<float> partials;
     PlannedStep planned_step;
 

@@ -148,7 +148,11 @@ enum LinearMode : int32_t {
     LOGITS = 3,  // the argmax of each row, and float32 logits of the rows that need them
 };
 
-enum Activation : int32_t { SILU = 0, GELU = 1, GELU_TANH = 2 };
+// CLAMPED_SWIGLU is no function of the gate alone: (up + 1) * gate * sigmoid(1.702 * gate), where the gate is at most
+// SWIGLU_LIMIT and the up within -SWIGLU_LIMIT and SWIGLU_LIMIT.
+enum Activation : int32_t { SILU = 0, GELU = 1, GELU_TANH = 2, CLAMPED_SWIGLU = 3 };
+
+constexpr float SWIGLU_LIMIT = 7.0f, SWIGLU_SLOPE = 1.702f;
 
 struct ArgMax {
     float value;  // NaN if the row has a NaN
@@ -292,6 +296,23 @@ struct AttentionCall {
     float* partials;           // [span][row][head_dim + 2]: weighted sums, max score * log2 e, total of the weights
 };
 
+// out = factor * (the outputs of a row's experts times their factors, added by rank, and that of the shared expert).
+struct ExpertSum {
+    const float* outputs;    // [pairs]
+    size_t outputs_stride;
+    const int32_t* places;   // [rows * experts_per_row] the row of each pair in `outputs`
+    const float* factors;    // [rows * experts_per_row]
+    int32_t experts_per_row, width;
+    const float* shared;     // [rows], or null
+    size_t shared_stride;
+    const float* gates;      // [rows] the factor of `shared` is the sigmoid; null: it is 1
+    size_t gates_stride;
+    float factor;
+    bool adds;               // to what is in `out`
+    float* out;
+    size_t out_stride;
+};
+
 // Logits per block; sampling keeps the largest logit of each block.
 constexpr int LOGITS_BLOCK = 64;
 
@@ -309,6 +330,7 @@ struct Kernels {
     void (*attention)(const AttentionCall&, const AttentionTile&, const AttentionTile* next);
     // Combines the partial results of all `spans` of a row block, in order.
     void (*combine)(const AttentionCall&, const AttentionTile&, int spans);
+    void (*sum_experts)(const ExpertSum&, int begin, int end);
     void (*block_max)(const float* logits, int count, float* block_max);
     void (*exp_weights)(const float* logits, int count, double max_logit, double temperature, double* weights);
     // Returns the multiply-adds per second of one thread without memory accesses.

@@ -74,6 +74,14 @@ CHAIRLIFT_INLINE Floats activate(Floats x, Activation activation) {
     return value;
 }
 
+// A NaN stays one: it fails the comparisons.
+CHAIRLIFT_INLINE Floats clamped_swiglu(Floats gates, Floats ups) {
+    gates = gates > SWIGLU_LIMIT ? broadcast(SWIGLU_LIMIT) : gates;
+    ups = ups > SWIGLU_LIMIT ? broadcast(SWIGLU_LIMIT) : (ups < -SWIGLU_LIMIT ? broadcast(-SWIGLU_LIMIT) : ups);
+    const Floats inner = gates * -SWIGLU_SLOPE;
+    return (ups + 1.0f) * (gates / (1.0f + exponential(inner > 88.0f ? broadcast(88.0f) : inner)));
+}
+
 // Updates the argmax of a row with `width` more logits.
 static void update_argmax(ArgMax& argmax, const float* logits, int width, int column, int outputs) {
     Floats max_values = load<Floats>(logits), zero_products = max_values * 0.0f;
@@ -134,7 +142,8 @@ static void apply_gate(const LinearCall& call, const float* sums, int width, siz
     for (int half = 0; half < width; half += HALF_PANEL)
         for (int i = 0; i < HALF_PANEL / 2; i += LANES) {
             Floats gates = load<Floats>(sums + half + i), ups = load<Floats>(sums + half + HALF_PANEL / 2 + i);
-            const Floats value = activate(gates, call.activation) * ups;
+            const Floats value = call.activation == CLAMPED_SWIGLU ? clamped_swiglu(gates, ups)
+                                                                   : activate(gates, call.activation) * ups;
             if (call.out_is_f32)
                 store((float*)call.out + offset + half / 2 + i, value);
             else

@@ -63,10 +63,11 @@ struct Norm : Operation {
 
 struct Quantize : Operation {
     Decoder& decoder;
-    int in, out;
-    Quantize(Decoder& decoder, int in, int out) : decoder(decoder), in(in), out(out) {}
+    int in, out, rows_per_token;
+    Quantize(Decoder& decoder, int in, int out, int rows_per_token = 1)
+        : decoder(decoder), in(in), out(out), rows_per_token(rows_per_token) {}
     const char* name() const override { return "quantize"; }
-    int num_tasks(const Step& step) const override { return step.num_tokens; }
+    int num_tasks(const Step& step) const override { return step.num_tokens * rows_per_token; }
     void run(const Step&, int begin, int end, int, int) override {
         decoder.kernels.quantize(quantize_call(decoder.buffers[in], decoder.buffers[out]), begin, end);
     }

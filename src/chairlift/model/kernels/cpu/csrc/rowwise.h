@@ -237,6 +237,33 @@ static void quantize(const QuantizeCall& call, int begin, int end) {
         quantize_rows(call, (const uint16_t*)call.in, begin, end);
 }
 
+static void sum_experts(const ExpertSum& call, int begin, int end) {
+    for (int row = begin; row < end; row++) {
+        const size_t first = (size_t)row * call.experts_per_row;
+        const float* factors = call.factors + first;
+        const float* shared = call.shared ? call.shared + row * call.shared_stride : nullptr;
+        const float gate = call.gates ? 1.0f / (1.0f + expf(-call.gates[row * call.gates_stride])) : 1.0f;
+        float* out = call.out + row * call.out_stride;
+        const auto at = [&](int rank) { return call.outputs + call.places[first + rank] * call.outputs_stride; };
+        int i = 0;
+        for (; i + LANES <= call.width; i += LANES) {
+            Floats total = load<Floats>(at(0) + i) * factors[0];
+            for (int rank = 1; rank < call.experts_per_row; rank++)
+                total += load<Floats>(at(rank) + i) * factors[rank];
+            if (shared) total += load<Floats>(shared + i) * gate;
+            total *= call.factor;
+            store(out + i, call.adds ? load<Floats>(out + i) + total : total);
+        }
+        for (; i < call.width; i++) {
+            float total = at(0)[i] * factors[0];
+            for (int rank = 1; rank < call.experts_per_row; rank++) total += at(rank)[i] * factors[rank];
+            if (shared) total += shared[i] * gate;
+            total *= call.factor;
+            out[i] = call.adds ? out[i] + total : total;
+        }
+    }
+}
+
 // Computes one query or key head: norm (if the model has one), factor, rotary embedding, rounding to the cache's
 // numbers. inverse: 1 / root mean square, where one is of all heads together.
 template <typename Number>

@@ -1,0 +1,216 @@
+"""NativeExperts: adds layers of experts to a decoder of the native kernels, whose buffers all of them share.
+
+    normed rows ┬→ linear → [logits] → route
+                ├→ quantize? → experts, gated → [gated] → quantize? → experts → [outputs] → sum ─(+)─ out
+                └→ gated linear → quantize? → linear → [shared] · sigmoid(logit)? ─────────┘
+
+The router's product has the precision of float32: of bfloat16 rows with a bfloat16 weight it has the same factors.
+"""
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from chairlift.model.backends.native_attention import BUFFER_KINDS
+from chairlift.model.kernels.cpu import kernel_structs, library
+from chairlift.model.kernels.cpu.packing import PackedWeight, Packer, gated_rows, padded_inputs
+from chairlift.model.kernels.cpu.threads import ThreadPool
+from chairlift.model.kernels.cpu.weight_kinds import CODE_LAYOUTS, DTYPES
+from chairlift.model.layers.expert_router import ExpertRouter
+from chairlift.model.layers.experts import Experts, SharedExpert
+from chairlift.model.layers.linear_and_rms_norm import Linear
+from chairlift.model.weights.linear_weight import LinearWeight
+
+
+class NativeExperts:
+    """Adds layers of experts to one decoder of the library.
+
+    Owns: the memory that the operations point to. It must live as long as the decoder.
+    """
+
+    def __init__(self, decoder: int, pool: ThreadPool, dtype: torch.dtype, hidden: int) -> None:
+        """Add to the decoder at an address; dtype is that of its activations, hidden the width of its rows."""
+        self._decoder, self._dtype, self._hidden = decoder, dtype, hidden
+        self._native = library.load()
+        self._packer = Packer(pool, library.FLOAT32, torch.float32)
+        self._buffers: dict[tuple[str, int, int, int, int], int] = {}
+        self._kept: list[object] = []
+
+    def input_kind(self, experts: Experts) -> int:
+        """Return the kind of the buffer of normed rows that a layer reads: float32 if they are quantized."""
+        weights = [experts.weights.gate_up[0]] + ([experts.shared.gate_up.weight] if experts.shared else [])
+        return library.F32 if any(_row_kind(_packed(each)) is not None for each in weights) else self._own_kind
+
+    def add(
+        self, experts: Experts, normed: int, out: int, *, adds: bool, factor: float = 1.0,
+        router_rows: int | None = None,
+    ) -> None:  # fmt: skip
+        """Add a layer that writes to a float32 buffer `out`, or adds to it, `factor` times its result.
+
+        Args:
+            experts: the layer; its weights are packed.
+            normed: the buffer of its rows, of input_kind().
+            out: a buffer of rows.
+            adds: whether the result is added to `out`.
+            factor: of the result.
+            router_rows: a float32 buffer of the rows of a router that has a norm; None: `normed`.
+
+        Raises MemoryError.
+        """
+        weights, shared, kind = experts.weights, experts.shared, self.input_kind(experts)
+        count, chosen = len(weights.down), experts.router.config.experts_per_token
+        first, down = _packed(weights.gate_up[0]), _packed(weights.down[0])
+        self._kept.append(experts)
+        plan, logits = self._add_router(experts.router, shared, normed, kind, router_rows)
+        quantized_down = _row_kind(down)
+        gated_kind = self._own_kind if quantized_down is None else library.F32
+        call = kernel_structs.ExpertsCall(
+            in_=self._quantized("rows", normed, first), gathered=self._buffer_of_rows("gathered", kind, first, chosen),
+            gated=self._buffer("gated", gated_kind, first.shape[0] // 2, pairs=chosen),
+            quantized=-1 if quantized_down is None else self._buffer_of_rows("gated rows", gated_kind, down, chosen),
+            outputs=self._buffer("outputs", library.F32, self._hidden, pairs=chosen),
+            shared=-1 if shared is None else self._add_shared(shared, normed),
+            gates=-1 if shared is None or shared.gate is None else logits, gate_column=count, out=out, adds=adds,
+            factor=factor, activation=library.EXPERT_ACTIVATIONS[weights.activation],
+            gate_up=self._pointers(weights.gate_up), down=self._pointers(weights.down),
+            gate_up_biases=self._biases(weights.gate_up_bias, first, gated=True),
+            down_biases=self._biases(weights.down_bias, down, gated=False),
+        )  # fmt: skip
+        if self._native.add_experts(self._decoder, plan, ctypes.byref(call)) < 0:
+            raise MemoryError("no memory for a layer of experts")
+
+    @property
+    def _own_kind(self) -> int:
+        return BUFFER_KINDS[self._dtype]
+
+    def _add_router(
+        self, router: ExpertRouter, shared: SharedExpert | None, normed: int, kind: int, router_rows: int | None
+    ) -> tuple[int, int]:
+        """Add the router, and the gate of the shared expert as one more logit; return its plan and its logits."""
+        config, weight = router.config, router.weight
+        source, source_kind = normed, kind
+        if router.input_scale is not None:
+            source, source_kind = self._buffer("router rows", library.F32, self._hidden), library.F32
+            assert router_rows is not None, "a router with a norm has rows of its own"
+            assert config.norm_eps is not None
+            self._native.add_norm(
+                self._decoder, router_rows, self._keep(router.input_scale), config.norm_eps, source, False, -1
+            )
+        if shared is not None and shared.gate is not None:
+            assert source == normed, "the gate of the shared expert reads the router's rows"
+            weight = torch.cat((weight, shared.gate.to(weight.dtype)))
+        packed, _ = self._packer.pack(
+            [weight.float()], kind=library.BFLOAT16 if source_kind == library.BF16 else library.FLOAT32
+        )
+        self._kept.append(packed)
+        logits = self._buffer("logits", library.F32, len(weight))
+        bias = None
+        if router.bias is not None:
+            bias = self._keep(torch.nn.functional.pad(router.bias, (0, _columns(packed) - len(router.bias))))
+        self._linear(packed, source, bias, library.STORE, 0, logits)
+        settings = kernel_structs.RouterSettings(
+            num_experts=config.num_experts, experts_per_row=config.experts_per_token,
+            scoring=library.SCORINGS[config.scoring], renormalizes=config.renormalizes, sum_offset=config.sum_offset,
+            scaling_factor=config.scaling_factor, num_groups=config.num_groups, groups_per_row=config.groups_per_token,
+            correction_bias=None if router.correction_bias is None else self._keep(router.correction_bias),
+            expert_scales=None if router.expert_scales is None else self._keep(router.expert_scales),
+        )  # fmt: skip
+        plan: int = self._native.add_router(self._decoder, ctypes.byref(settings), logits)
+        if plan < 0:
+            raise MemoryError("no memory for a router")
+        return plan, logits
+
+    def _add_shared(self, shared: SharedExpert, normed: int) -> int:
+        """Add the shared expert without its gate; return the buffer of its outputs."""
+        gate_up, down = _packed(shared.gate_up.weight), _packed(shared.down.weight)
+        kind = self._own_kind if _row_kind(down) is None else library.F32
+        gated = self._buffer("shared gated", kind, gate_up.shape[0] // 2)
+        self._linear(
+            gate_up, self._quantized("rows", normed, gate_up), self._bias(shared.gate_up, gate_up, gated=True),
+            library.GATED, library.ACTIVATIONS[shared.activation], gated,
+        )  # fmt: skip
+        out = self._buffer("shared", library.F32, self._hidden)
+        bias = self._bias(shared.down, down, gated=False)
+        self._linear(down, self._quantized("shared rows", gated, down), bias, library.STORE, 0, out)
+        return out
+
+    def _linear(
+        self, weight: PackedWeight, source: int, bias: int | None, mode: int, activation: int, target: int
+    ) -> None:  # fmt: skip
+        segments = (ctypes.POINTER(kernel_structs.Weight) * len(weight.segments))(*map(ctypes.pointer, weight.segments))
+        self._native.add_linear(
+            self._decoder, source, segments, len(segments), bias, mode, activation, None, target
+        )  # fmt: skip
+
+    def _quantized(self, name: str, source: int, weight: PackedWeight) -> int:
+        """Return the buffer that a weight multiplies: `source`, or its quantized rows, which are computed here."""
+        if _row_kind(weight) is None:
+            return source
+        target = self._buffer_of_rows(name, library.QUANTIZED, weight)
+        self._native.add_quantize(self._decoder, source, target)
+        return target
+
+    def _buffer_of_rows(self, name: str, kind: int, weight: PackedWeight, pairs: int = 1) -> int:
+        """Return a buffer of the inputs of a weight: of a kind, or quantized as it demands."""
+        if (row_kind := _row_kind(weight)) is None:
+            return self._buffer(name, kind, weight.shape[1], pairs=pairs)
+        return self._buffer(name, library.QUANTIZED, padded_inputs(weight), row_kind, pairs)
+
+    def _buffer(
+        self, name: str, kind: int, width: int, quantization: int = library.BFLOAT16, pairs: int = 1
+    ) -> int:  # fmt: skip
+        key = name, kind, width, quantization, pairs
+        if key not in self._buffers:
+            self._buffers[key] = self._native.add_buffer_of_pairs(self._decoder, kind, width, quantization, pairs)
+        return self._buffers[key]
+
+    def _pointers(self, weights: Sequence[LinearWeight]) -> "ctypes.Array[ctypes._Pointer[kernel_structs.Weight]]":
+        """Return the addresses of the experts' weights, of one shape and of rows of one kind."""
+        packed = [_packed(each) for each in weights]
+        kinds = {(each.shape, _row_kind(each), each.struct.kind in CODE_LAYOUTS) for each in packed}
+        assert len(kinds) == 1, f"experts of several kinds: {kinds}"
+        pointers = (ctypes.POINTER(kernel_structs.Weight) * len(packed))(
+            *(ctypes.pointer(each.struct) for each in packed)
+        )
+        self._kept.append(pointers)
+        return pointers
+
+    def _biases(self, biases: Tensor | None, weight: PackedWeight, *, gated: bool) -> int | None:
+        """Return the address of biases [E, O] in the order of a weight's panels, [E, panels * 64]."""
+        if biases is None:
+            return None
+        return self._keep(torch.stack([_in_panels(bias, weight, gated=gated) for bias in biases]))
+
+    def _bias(self, linear: Linear, weight: PackedWeight, *, gated: bool) -> int | None:
+        return None if linear.bias is None else self._keep(_in_panels(linear.bias, weight, gated=gated))
+
+    def _keep(self, tensor: Tensor) -> int:
+        """Convert a tensor to float32 and keep it alive; return its address."""
+        kept = tensor.float().contiguous()
+        self._kept.append(kept)
+        return kept.data_ptr()
+
+
+def _packed(weight: LinearWeight) -> PackedWeight:
+    assert isinstance(weight, PackedWeight), "the native decoder needs packed weights"
+    return weight
+
+
+def _row_kind(weight: PackedWeight) -> int | None:
+    """Return how the rows that a weight multiplies are quantized; None if they are not."""
+    kind = int(weight.segments[0].kind)
+    if kind in DTYPES:
+        return None
+    return library.INT8_GROUP if kind in CODE_LAYOUTS else kind
+
+
+def _columns(weight: PackedWeight) -> int:
+    *before, last = weight.segments
+    return int(sum(segment.outputs for segment in before) + last.panels * library.PANEL)
+
+
+def _in_panels(bias: Tensor, weight: PackedWeight, *, gated: bool) -> Tensor:
+    rows = gated_rows(bias) if gated else bias
+    return torch.nn.functional.pad(rows.float(), (0, _columns(weight) - len(rows)))

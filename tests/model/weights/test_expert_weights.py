@@ -1,0 +1,55 @@
+"""ExpertWeights: plain tensors lie in one; packed ones stay apart; biases of gates come before those of ups."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from chairlift.model.weights.expert_weights import ExpertWeights
+from chairlift.model.weights.linear_weight import LinearWeight
+from chairlift.model.weights.parameter_loader import ParameterLoader, Part
+from support_experts import HIDDEN, NAME, config_of, hf_layer, layer_tensors, loader_of
+
+GPT_OSS = "GptOssForCausalLM"
+
+
+def test_plain_tensors_are_parts_of_one() -> None:
+    config, tensors = config_of(GPT_OSS), layer_tensors(GPT_OSS, hf_layer(GPT_OSS))
+    found = ExpertWeights.load(loader_of(tensors), f"{NAME}.experts", config, HIDDEN)
+    assert found.stacked is not None and found.activation == config.activation
+    for parts, stacked in zip((found.gate_up, found.down), found.stacked, strict=True):
+        assert stacked.is_contiguous() and len(parts) == len(stacked) == 6
+        for part, of_stack in zip(parts, stacked, strict=True):
+            assert isinstance(part, torch.Tensor) and part.data_ptr() == of_stack.data_ptr()
+    for index in range(6):
+        own = {each: tensors[f"{NAME}.experts.{index}.{each}_proj.weight"] for each in ("gate", "up", "down")}
+        assert torch.equal(found.stacked[0][index], torch.cat((own["gate"], own["up"])))
+        assert torch.equal(found.stacked[1][index], own["down"])
+        biases = {each: tensors[f"{NAME}.experts.{index}.{each}_proj.bias"] for each in ("gate", "up", "down")}
+        assert found.gate_up_bias is not None and found.down_bias is not None
+        assert torch.equal(found.gate_up_bias[index], torch.cat((biases["gate"], biases["up"])))
+        assert torch.equal(found.down_bias[index], biases["down"])
+
+
+@dataclass
+class Opaque:
+    parts: list[Part]
+    gated: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return sum(shape[0] for _, shape in self.parts), self.parts[0][1][1]
+
+
+def test_packed_weights_stay_apart() -> None:
+    def pack(parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> LinearWeight:
+        return Opaque(list(parts), gated)
+
+    config = config_of("MixtralForCausalLM")
+    found = ExpertWeights.load(ParameterLoader(lambda name, shape: torch.empty(shape), pack=pack), "m", config, 24)
+    assert found.stacked is None and found.gate_up_bias is None and found.down_bias is None
+    assert [(each.shape, each.gated) for each in found.gate_up if isinstance(each, Opaque)] == [((40, 24), True)] * 5
+    assert [(each.shape, each.gated) for each in found.down if isinstance(each, Opaque)] == [((24, 20), False)] * 5
+    last = found.gate_up[-1]
+    assert isinstance(last, Opaque)
+    assert [name for name, _ in last.parts] == ["m.4.gate_proj.weight", "m.4.up_proj.weight"]
