@@ -11,9 +11,9 @@ import transformers
 from chairlift.model.config.architectures.config_parsing import parse_decoder_config
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.loading.model_building import parameter_shapes
-from chairlift.model.weights.arrangement import arranged
+from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import DenseOnly
+from chairlift.model.weights.stored_weight import DenseOnly, StoredWeight
 from support_models import VARIANTS, tiny_config
 
 
@@ -46,10 +46,13 @@ def assert_parameters(kind: str) -> None:
     config = tiny_config(kind, architectures=[VARIANTS[kind][1]])
     with torch.device("meta"):
         model = getattr(transformers, VARIANTS[kind][1])(config)
-    stored = {name: StoredTensor(name, parameter) for name, parameter in model.named_parameters()}
+    stored: dict[str, StoredWeight] = {
+        name: StoredTensor(name, parameter) for name, parameter in model.named_parameters()
+    }
     ours = parameter_shapes(config_of(kind))
-    found = arranged(stored, config_of(kind), ours)
-    assert {name: weight.shape for name, weight in found.items()} == ours
+    checkpoint = Checkpoint(stored)
+    checkpoint.arrange(config_of(kind), ours)
+    assert {name: weight.shape for name, weight in checkpoint.tensors.items()} == ours
 
 
 def assert_defaults(config_class: str, architecture: str, **said: Any) -> None:
@@ -59,5 +62,5 @@ def assert_defaults(config_class: str, architecture: str, **said: Any) -> None:
     assert ours == parse_decoder_config({**json.loads(theirs.to_json_string()), "architectures": [architecture]})
     assert (ours.num_kv_heads, ours.norm_eps) == (theirs.num_key_value_heads, theirs.rms_norm_eps)
     assert ours.tie_word_embeddings == theirs.tie_word_embeddings
-    ends = theirs.eos_token_id
+    ends = [] if theirs.eos_token_id is None else theirs.eos_token_id
     assert ours.eos_token_ids == (tuple(ends) if isinstance(ends, list) else (ends,))

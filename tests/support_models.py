@@ -92,6 +92,17 @@ VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {
         },
     }),
     "glm4": ("Glm4Config", "Glm4ForCausalLM", {"head_dim": 24, "partial_rotary_factor": 0.5}),
+    "qwen3_moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM", {
+        "head_dim": 16, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32, "norm_topk_prob": True,
+        "mlp_only_layers": [1],
+    }),
+    "mixtral": ("MixtralConfig", "MixtralForCausalLM", {
+        "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 20,
+    }),
+    "olmoe": ("OlmoeConfig", "OlmoeForCausalLM", {"num_experts": 8, "num_experts_per_tok": 3}),
+    "gpt_oss": ("GptOssConfig", "GptOssForCausalLM", {
+        "head_dim": 16, "num_hidden_layers": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 20,
+    }),
 }  # fmt: skip
 
 
@@ -115,10 +126,11 @@ def _scaled(name: str, values: torch.Tensor, gemma: bool) -> torch.Tensor:
 def tiny_hf_model(kind: str, seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
     """Make the transformers model of a kind with random weights from a seed.
 
-    The model is in eval mode, with the attention "sdpa", or "eager" for a cap on attention, which sdpa leaves out.
+    The model is in eval mode, with the attention "sdpa", or "eager" for a cap on attention or sinks.
     """
     config = tiny_config(kind, **changes)
-    attention = "sdpa" if getattr(config, "attn_logit_softcapping", None) is None else "eager"
+    config._experts_implementation = "eager"  # torch's grouped products have no float64
+    attention = "sdpa" if getattr(config, "attn_logit_softcapping", None) is None and kind != "gpt_oss" else "eager"
     model = getattr(transformers, VARIANTS[kind][1])._from_config(config, dtype=dtype, attn_implementation=attention)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

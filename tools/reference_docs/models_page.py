@@ -118,13 +118,10 @@ PAGED: Mapping[str, str] = {
     "GPT2LMHeadModel": "learned positions",
     "GPTBigCodeForCausalLM": "learned positions, one key/value head",
     "GPTNeoXForCausalLM": "partial RoPE, parallel layers",
-    "GptOssForCausalLM": "experts, sliding window in some layers, sinks",
-    "MixtralForCausalLM": "experts, sliding window",
     "MoshiForCausalLM": "the text decoder alone, up to the length of its window",
     "NemotronForCausalLM": "partial RoPE",
     "OPTForCausalLM": "learned positions",
     "PhiForCausalLM": "partial RoPE, parallel layers",
-    "Qwen3MoeForCausalLM": "experts",
     "Starcoder2ForCausalLM": "sliding window",
 }
 """Architecture that the tests run on the paged attention -> what is special in it."""

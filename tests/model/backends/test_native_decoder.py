@@ -53,6 +53,13 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
     "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "no_rope_layer_interval": 2},
     "glm4": {"architectures": ["Glm4ForCausalLM"]},
+    "qwen3_moe": {
+        "architectures": ["Qwen3MoeForCausalLM"], "num_experts": 8, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 36, "mlp_only_layers": [1],
+    },
+    "gpt_oss": {
+        "architectures": ["GptOssForCausalLM"], "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 20,
+    },
 }  # fmt: skip
 
 Steps = list[list[Row]]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from chairlift.model.attention.triton import TritonAttention
 from chairlift.model.backends.torch_backend import TorchBackend
-from chairlift.model.config.decoder_config import ACTIVATIONS
+from chairlift.model.config.activations import ACTIVATIONS
 from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from chairlift.model.config.decoder_config import ACTIVATIONS
+from chairlift.model.config.activations import ACTIVATIONS
 from chairlift.model.layers.fused_ops import FusedOps
 from chairlift.model.layers.ops import Ops, TorchOps
 from chairlift.model.layers.select_ops import ops_for

@@ -6,7 +6,7 @@ from transformers.activations import ACT2FN
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
-from chairlift.model.config.decoder_config import ACTIVATIONS
+from chairlift.model.config.activations import ACTIVATIONS
 from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.ops import TorchOps
 from support_shares import for_each

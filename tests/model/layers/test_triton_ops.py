@@ -12,7 +12,7 @@ from chairlift.model.attention.base import PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.backends.torch_backend import TorchBackend
-from chairlift.model.config.decoder_config import ACTIVATIONS
+from chairlift.model.config.activations import ACTIVATIONS
 from chairlift.model.config.experts_config import CLAMPED_SWIGLU
 from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext

@@ -1,6 +1,8 @@
 """LayerMLP: the MLP of a layer, dense or a mixture of experts, with the fields that published models name them by."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from chairlift.bench.planning.config_values import ConfigValues
 
@@ -44,6 +46,18 @@ def layer_mlps(values: ConfigValues, hidden: int, layers: int, *, has_bias: bool
         return (dense,) * layers
     mixture = _mixture(values, hidden, values.size(count_name), has_bias=has_bias)
     return tuple(mixture if _has_experts(values, layer) else dense for layer in range(layers))
+
+
+def loaded_mixture(config: Mapping[str, Any], hidden: int) -> LayerMLP:
+    """Return the MLP of a layer of experts, from the fields of the loader's ExpertsConfig."""
+    router, inter, shared = config["router"], config["intermediate_size"], config["shared_size"]
+    experts = router["num_experts"]
+    vectors = experts * (hidden + router["has_bias"] + router["has_correction_bias"])
+    vectors += hidden * config["has_shared_gate"] + experts * (2 * inter + hidden) * config["has_bias"]
+    return LayerMLP(
+        matrices=3 * hidden * (experts * inter + shared), vectors=vectors, num_experts=experts,
+        num_chosen=router["experts_per_token"], expert=3 * hidden * inter,
+    )  # fmt: skip
 
 
 def _mixture(values: ConfigValues, hidden: int, experts: int, *, has_bias: bool) -> LayerMLP:

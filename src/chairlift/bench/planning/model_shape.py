@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.bench.planning.config_values import ConfigValues
-from chairlift.bench.planning.layer_mlp import LayerMLP, layer_mlps
+from chairlift.bench.planning.layer_mlp import LayerMLP, layer_mlps, loaded_mixture
 from chairlift.core.numeric_limits import MAX_INT32
 
 HEAD_NORM, WIDE_NORM = "head", "projection"
@@ -172,7 +172,10 @@ def shape_of_loaded(config: Mapping[str, Any], content: Mapping[str, Any]) -> Mo
     inner, kv_inner, inter = config["num_heads"] * width, config["num_kv_heads"] * width, config["intermediate_size"]
     vectors = {HEAD_NORM: 2 * width, WIDE_NORM: inner + kv_inner}.get(config["head_norm"], 0)
     vectors += (inner + 2 * kv_inner) * config["qkv_bias"] + hidden * config["output_bias"]
-    mlp = LayerMLP(matrices=3 * hidden * inter, vectors=(2 * inter + hidden) * config["mlp_bias"])
+    vectors += config["num_heads"] * config["has_sinks"]
+    dense = LayerMLP(matrices=3 * hidden * inter, vectors=(2 * inter + hidden) * config["mlp_bias"])
+    mixture = dense if config["experts"] is None else loaded_mixture(config["experts"], hidden)
+    mlps = tuple(dense if layer in config["dense_layers"] else mixture for layer in range(config["num_layers"]))
     return ModelShape(
         architecture=config["architecture"], hidden_size=hidden, vocab_size=config["vocab_size"],
         num_heads=config["num_heads"],
@@ -181,7 +184,7 @@ def shape_of_loaded(config: Mapping[str, Any], content: Mapping[str, Any]) -> Mo
         attention=AttentionSize(
             matrices=2 * hidden * (inner + kv_inner), vectors=vectors, kv_elements=2 * kv_inner, pair_width=2 * inner
         ),
-        mlps=(mlp,) * config["num_layers"], layer_windows=tuple(config["layer_windows"]),
+        mlps=mlps, layer_windows=tuple(config["layer_windows"]),
         is_tied=config["tie_word_embeddings"], max_positions=config["max_position_embeddings"], dtype=config["dtype"],
         quantization=content.get("quantization_config") or {}, is_exact=True,
     )  # fmt: skip

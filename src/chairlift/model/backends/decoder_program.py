@@ -29,6 +29,7 @@ from chairlift.core.errors import TokenOutOfRange
 from chairlift.engine.step_plan import StepPlan
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.backends.native_attention import BUFFER_KINDS, buffer_view
+from chairlift.model.backends.native_experts import NativeExperts
 from chairlift.model.backends.native_lm_head import LMHead, score
 from chairlift.model.batch.input_batch import SlotBlockTables
 from chairlift.model.kernels.cpu import kernel_structs, library
@@ -36,7 +37,8 @@ from chairlift.model.kernels.cpu.packing import PackedWeight, gated_rows, padded
 from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.kernels.cpu.weight_kinds import CODE_LAYOUTS, DTYPES
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
-from chairlift.model.layers.decoder import Attention, DecoderLayer, DecoderSpec
+from chairlift.model.layers.decoder import MLP, Attention, DecoderLayer, DecoderSpec
+from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.linear_and_rms_norm import Linear, RMSNorm
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 from chairlift.model.weights.linear_weight import LinearWeight
@@ -83,6 +85,7 @@ class DecoderProgram:
         self._inputs: dict[tuple[str, int], int] = {}
         self._quantized_buffers: dict[tuple[int, int], int] = {}
         self._buffers = self._add_buffers()
+        self._experts = NativeExperts(self._handle, pool, dtype, self._hidden)
         self._add_operations()
 
     def run_plan(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV]) -> Tensor:
@@ -228,12 +231,27 @@ class DecoderProgram:
         on, attention, mlp = self._buffers, layer.attention, layer.mlp
         normed = self._add_pre_norm(layer.before_attention, attention.projection)
         self._add_linear(attention.projection, normed, library.STORE, on.p)
-        attended, gated = self._input_of("a", attention.output), self._input_of("m", mlp.down)
+        attended = self._input_of("a", attention.output)
         self._add_attention(attention, attended)
         self._add_residual(attention.output, attended, layer.after_attention)
+        if isinstance(mlp, Experts):
+            self._add_experts(mlp, layer)
+            return
+        gated = self._input_of("m", mlp.down)
         normed = self._add_pre_norm(layer.before_mlp, mlp.gate_up)
         self._add_linear(mlp.gate_up, normed, library.GATED, gated, library.ACTIVATIONS[mlp.activation])
         self._add_residual(mlp.down, gated, layer.after_mlp)
+
+    def _add_experts(self, experts: Experts, layer: DecoderLayer) -> None:
+        on = self._buffers
+        normed = self._input("n", self._experts.input_kind(experts))
+        self._add_norm(layer.before_mlp, on.x, normed)
+        if layer.after_mlp is None:
+            self._experts.add(experts, normed, on.x, adds=True)
+            return
+        assert on.y is not None, "a post-norm without its buffer"
+        self._experts.add(experts, normed, on.y, adds=False)
+        self._add_norm(layer.after_mlp, on.y, on.x, adds=True)
 
     def _add_residual(self, linear: Linear, source: int, norm: RMSNorm | None) -> None:
         """Add a projection whose result is added to the residual, through a norm if there is one."""
@@ -331,4 +349,6 @@ def packed(weight: LinearWeight) -> PackedWeight:
 def linears(layers: Sequence[DecoderLayer]) -> Iterator[Linear]:
     """Yield the projections in the order of a step."""
     for layer in layers:
-        yield from (layer.attention.projection, layer.attention.output, layer.mlp.gate_up, layer.mlp.down)
+        yield from (layer.attention.projection, layer.attention.output)
+        if isinstance(layer.mlp, MLP):
+            yield from (layer.mlp.gate_up, layer.mlp.down)

@@ -12,13 +12,9 @@ that (Gemma 3's names five of its sizes only).
 
 from dataclasses import dataclass, field
 
+from chairlift.model.config.experts_config import ExpertsConfig
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.rope_config import RopeConfig
-
-ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
-OTHER_ACTIVATIONS = ("relu", "relu2", "gelu_new", "gelu_fast", "quick_gelu", "gelu_python", "mish", "tanh", "xielu")
-"""Activations that transformers has and Chairlift's own architectures do not."""
-
 
 HEAD, PROJECTION = "head", "projection"
 """Values of DecoderConfig.head_norm."""
@@ -60,6 +56,9 @@ class DecoderConfig(ModelConfig):
         head_norm: HEAD where each query and key head is normalised, PROJECTION where all query heads are together, and
             all key heads; "" without.
         activation: of the gate, one of ACTIVATIONS.
+        experts: the experts of a layer; None for a decoder without.
+        dense_layers: layers that have no experts in a decoder with experts.
+        has_sinks: whether attention has a logit for each query head that takes weight from the keys.
         unrotated_layers: layers without RoPE.
         query_scaling: factor on queries by position; None for none.
         rope: RoPE of layers with full attention.
@@ -82,6 +81,9 @@ class DecoderConfig(ModelConfig):
     norms: LayerNorms = field(default_factory=LayerNorms)
     head_norm: str = ""
     activation: str
+    experts: ExpertsConfig | None = None
+    dense_layers: tuple[int, ...] = ()
+    has_sinks: bool = False
     rope: RopeConfig
     sliding_rope: RopeConfig
     unrotated_layers: tuple[int, ...] = ()
@@ -96,6 +98,18 @@ class DecoderConfig(ModelConfig):
     embed_scale: float | None = None
     logits_divisor: float = 1.0
     final_softcap: float | None = None
+
+    def experts_of(self, layer: int) -> ExpertsConfig | None:
+        """Return the experts of a layer; None for one with an MLP."""
+        return None if layer in self.dense_layers else self.experts
+
+    @property
+    def mlp_width(self) -> int:
+        """See ModelConfig: neurons of all experts of a row."""
+        if self.experts is None:
+            return self.intermediate_size
+        experts = self.experts.router.experts_per_token * self.experts.intermediate_size + self.experts.shared_size
+        return max(experts, self.intermediate_size if self.dense_layers else 0)
 
     @property
     def layer_ropes(self) -> tuple[RopeConfig | None, ...]:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chairlift.core.errors import ModelError
+from chairlift.model.config.activations import ACTIVATIONS
 from chairlift.model.config.config_reader import ConfigReader, invalid_field
-from chairlift.model.config.decoder_config import ACTIVATIONS
 
 CLAMPED_SWIGLU = "clamped_swiglu"
 """gpt-oss's activation: (up + 1) * gate * sigmoid(1.702 * gate), where gate is at most 7 and up within -7 and 7."""

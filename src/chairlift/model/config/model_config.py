@@ -38,6 +38,11 @@ class ModelConfig:
     dtype: str | None = None
 
     @property
+    def mlp_width(self) -> int:
+        """Neurons that a row has in the widest MLP."""
+        return self.intermediate_size
+
+    @property
     def max_context(self) -> int:
         """Longest sequence, in tokens, that the positions support."""
         return self.max_position_embeddings

@@ -20,6 +20,7 @@ from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.config.decoder_config import HEAD, PROJECTION, DecoderConfig
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
+from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.linear_and_rms_norm import Linear, RMSNorm
 from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.rope import RopeTable
@@ -125,7 +126,7 @@ class DecoderLayer:
     attention: Attention
     after_attention: RMSNorm | None
     before_mlp: RMSNorm | None
-    mlp: MLP
+    mlp: MLP | Experts
     after_mlp: RMSNorm | None
     residual_multiplier: float = 1.0
 
@@ -270,7 +271,11 @@ def load_attention(
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
         spec=AttentionSpec(
-            group, config.attention_scale, config.layer_windows[layer], softcap=config.attention_softcap
+            group,
+            config.attention_scale,
+            config.layer_windows[layer],
+            softcap=config.attention_softcap,
+            sinks=loader(f"{name}.sinks", (config.num_heads,)) if config.has_sinks else None,
         ),
         kv_index=kv_index,
     )

@@ -6,6 +6,7 @@ from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.rope_config import RopeConfig
 from chairlift.model.layers.decoder import MLP, DecoderLayer, DecoderSpec, load_attention, load_lm_head
+from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.linear_and_rms_norm import RMSNorm
 from chairlift.model.layers.rope import RopeTable, query_scales
 from chairlift.model.weights.parameter_loader import ParameterLoader
@@ -48,7 +49,9 @@ def load_decoder(
             ),
             after_attention=norm_of(name, norms.after_attention),
             before_mlp=norm_of(name, norms.before_mlp),
-            mlp=MLP.load(loader, f"{name}.mlp", config),
+            mlp=MLP.load(loader, f"{name}.mlp", config)
+            if (experts := config.experts_of(index)) is None
+            else Experts.load(loader, f"{name}.mlp", experts, hidden),
             after_mlp=norm_of(name, norms.after_mlp),
             residual_multiplier=config.residual_multiplier,
         )

@@ -69,7 +69,7 @@ def memory_shapes(
     pool = kv_cache_shape(config, model, groups, max_model_len)
     step = ActivationShape(
         hidden_size=model.hidden_size,
-        intermediate_size=model.intermediate_size,
+        intermediate_size=model.mlp_width,
         num_heads=model.num_heads,
         num_kv_heads=model.num_kv_heads,
         head_dim=model.head_dim,

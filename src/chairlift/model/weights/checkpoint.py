@@ -23,6 +23,7 @@ from chairlift.model.device.dtypes import SAFETENSORS_DTYPES
 from chairlift.model.weights.arrangement import arranged
 from chairlift.model.weights.formats.registry import format_of
 from chairlift.model.weights.formats.safetensors import BASE_PREFIXES
+from chairlift.model.weights.formats.stacked_experts import canonical_experts
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from chairlift.model.weights.shard import Shard
 from chairlift.model.weights.stored_weight import StoredWeight, by_name
@@ -56,7 +57,10 @@ class Checkpoint:
 
     def arrange(self, config: DecoderConfig, names: Iterable[str]) -> None:
         """Take the parameters of these names from what the checkpoint stores (arrangement.py)."""
-        self.tensors = arranged(self.tensors, config, names)
+        stored = self.tensors
+        if config.experts is not None:
+            stored = by_name(canonical_experts(config.architecture, stored.items()))
+        self.tensors = arranged(stored, config, names)
 
     def check(self, expected: Mapping[str, tuple[int, ...]]) -> None:
         """Check that the tensors are those of an architecture; log a warning for others that change no token.

@@ -39,6 +39,7 @@ class Shard:
             num_heads=model.num_heads // self.num_ranks,
             num_kv_heads=max(1, model.num_kv_heads // self.num_ranks),
             intermediate_size=model.intermediate_size // self.num_ranks,
+            experts=None if model.experts is None else model.experts.of_ranks(self.num_ranks),
             vocab_size=-(-model.vocab_size // self.num_ranks),
         )
 
@@ -78,6 +79,8 @@ def check_shards(model: ModelConfig, num_ranks: int) -> None:
             f"tensor_parallel_size is {num_ranks}, but {model.architecture} is computed by transformers' modules, "
             "which run on one rank; set tensor_parallel_size to 1", option="tensor_parallel_size",
         )  # fmt: skip
+    if model.experts is not None:
+        model.experts.of_ranks(num_ranks)
     if model.head_norm == PROJECTION:
         raise ConfigError(
             f"tensor_parallel_size is {num_ranks}, but {model.architecture} normalises all query heads together; "

@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from chairlift.core.errors import ModelError
+from chairlift.model.config.activations import ACTIVATIONS, OTHER_ACTIVATIONS
 from chairlift.model.config.architectures.architecture import TensorSource
 from chairlift.model.config.config_reader import ConfigReader
-from chairlift.model.config.decoder_config import ACTIVATIONS, OTHER_ACTIVATIONS, DecoderConfig
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.experts_config import sparse_layers
 from chairlift.model.config.rope_config import RopeConfig, lacking_feature, read_ropes
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -119,6 +121,12 @@ def joined_source(config: DecoderConfig, name: str) -> TensorSource | None:
     inner, kv_inner = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     first, size = ((0, inner), (inner, kv_inner), (inner + kv_inner, kv_inner))[place]
     return TensorSource(f"{layer}self_attn.qkv_proj.{kind}", range(first, first + size))
+
+
+def dense_layers(architecture: str, fields: ConfigReader) -> tuple[int, ...]:
+    """Return DecoderConfig.dense_layers."""
+    sparse = sparse_layers(architecture, fields, fields.size("num_hidden_layers"))
+    return tuple(layer for layer, has_experts in enumerate(sparse) if not has_experts)
 
 
 def full_attention(fields: ConfigReader) -> tuple[None, ...]:

@@ -6,15 +6,19 @@ from chairlift.model.config.architectures import (
     gemma2,
     gemma3,
     glm4,
+    gpt_oss,
     granite,
     llama,
     ministral3,
     mistral,
+    mixtral,
     olmo2,
     olmo3,
+    olmoe,
     phi3,
     qwen2,
     qwen3,
+    qwen3_moe,
     smollm3,
 )
 from chairlift.model.config.architectures.architecture import Architecture
@@ -25,6 +29,7 @@ _ALL = (
     qwen2.QWEN2,
     qwen3.QWEN3,
     gemma3.GEMMA3,
+    qwen3_moe.QWEN3_MOE,
     gemma2.GEMMA2,
     phi3.PHI3,
     smollm3.SMOLLM3,
@@ -33,6 +38,9 @@ _ALL = (
     olmo3.OLMO3,
     ministral3.MINISTRAL3,
     glm4.GLM4,
+    gpt_oss.GPT_OSS,
+    mixtral.MIXTRAL,
+    olmoe.OLMOE,
 )
 
 ARCHITECTURES: Mapping[str, Architecture] = {name: each for each in _ALL for name in each.names}

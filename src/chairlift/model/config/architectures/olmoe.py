@@ -1,0 +1,32 @@
+"""OLMOE: Llama's layers with experts, and norms over all queries and all keys of a token.
+
+Source: transformers 5.23 models/olmoe.
+"""
+
+from chairlift.model.config.architectures.architecture import Architecture
+from chairlift.model.config.architectures.decoder_fields import decoder_config, full_attention
+from chairlift.model.config.architectures.olmo2 import OLMO_DEFAULTS
+from chairlift.model.config.config_reader import ConfigReader
+from chairlift.model.config.decoder_config import PROJECTION, DecoderConfig
+from chairlift.model.config.experts_config import EXPERT_DEFAULTS, read_experts
+from chairlift.model.config.rope_config import lacking_feature
+
+
+def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
+    if fields.number_or_none("clip_qkv") is not None:
+        raise lacking_feature("clip_qkv is not supported")
+    bias = fields.flag("attention_bias")
+    return decoder_config(
+        architecture, fields, full_attention(fields), qkv_bias=bias, output_bias=bias, head_norm=PROJECTION,
+        experts=read_experts(architecture, fields),
+    )  # fmt: skip
+
+
+OLMOE = Architecture(
+    names=("OlmoeForCausalLM",),
+    defaults={
+        **OLMO_DEFAULTS, **EXPERT_DEFAULTS["OlmoeForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 16,
+        "num_attention_heads": 16, "max_position_embeddings": 4096,
+    },
+    read_config=_read_config,
+)  # fmt: skip

@@ -1,0 +1,26 @@
+"""QWEN3_MOE: Qwen3 with experts in all or some layers. Source: transformers 5.23 models/qwen3_moe."""
+
+from chairlift.model.config.architectures.architecture import Architecture
+from chairlift.model.config.architectures.decoder_fields import decoder_config, dense_layers
+from chairlift.model.config.architectures.qwen2 import QWEN2_DEFAULTS, qwen_windows
+from chairlift.model.config.config_reader import ConfigReader
+from chairlift.model.config.decoder_config import HEAD, DecoderConfig
+from chairlift.model.config.experts_config import EXPERT_DEFAULTS, read_experts
+
+
+def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
+    bias = fields.flag("attention_bias")
+    return decoder_config(
+        architecture, fields, qwen_windows(fields), qkv_bias=bias, output_bias=bias, head_norm=HEAD,
+        experts=read_experts(architecture, fields), dense_layers=dense_layers(architecture, fields),
+    )  # fmt: skip
+
+
+QWEN3_MOE = Architecture(
+    names=("Qwen3MoeForCausalLM",),
+    defaults={
+        **QWEN2_DEFAULTS, **EXPERT_DEFAULTS["Qwen3MoeForCausalLM"], "vocab_size": 151936, "hidden_size": 2048,
+        "intermediate_size": 6144, "num_hidden_layers": 24, "num_attention_heads": 32, "num_key_value_heads": 4,
+    },
+    read_config=_read_config,
+)  # fmt: skip
