@@ -1,0 +1,70 @@
+"""StateStep: which states the rows of a step use, and which of them are saved on the way.
+
+entries of a StateCache:   | slot 0 | slot 1 | ... | slot N - 1 | checkpoint 0 | checkpoint 1 | ...
+                             one for each running sequence        saved states of prefixes
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Int32 = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class StateStep:
+    """The rows of one step as layers with a state need them; shared by all of these layers.
+
+    Attributes:
+        slots: int64 [S], the entry of each row's states, each at most once.
+        is_fresh: bool [S], whether a row starts at position 0: its states are zeros, whatever its entry holds.
+        counts: new tokens of each row; padding tokens may follow the rows.
+        loads: int32 [L, 2], entries (checkpoint, slot) that are copied before the layers run.
+        saves: int32 [C, 3], (row, number n, entry): the states after n new tokens of the row are copied to the entry.
+    """
+
+    slots: Tensor
+    is_fresh: Tensor
+    counts: tuple[int, ...]
+    loads: Int32
+    saves: Int32
+
+    @classmethod
+    def of(
+        cls, slots: Int32, num_new_tokens: Int32, start_positions: Int32, loads: Int32, saves: Int32, *,
+        num_slots: int, device: torch.device,
+    ) -> "StateStep":  # fmt: skip
+        """Return the step of a plan's rows.
+
+        Args:
+            slots: int32 [S], slot of each row.
+            num_new_tokens: int32 [S].
+            start_positions: int32 [S].
+            loads: int32 [L, 2], (checkpoint, slot).
+            saves: int32 [C, 3], (row, number of the row's new tokens after which the state is saved, checkpoint).
+            num_slots: entries before the first checkpoint.
+            device: of the tensors.
+        """
+        check_saves(num_new_tokens, saves)
+        assert len(np.unique(slots)) == len(slots), "two rows of a step have the same slot"
+        return cls(
+            slots=torch.from_numpy(slots.astype(np.int64)).to(device),
+            is_fresh=torch.from_numpy(start_positions == 0).to(device),
+            counts=tuple(num_new_tokens.tolist()),
+            loads=loads + np.array([num_slots, 0], np.int32),
+            saves=saves + np.array([0, 0, num_slots], np.int32),
+        )
+
+    def saves_of(self, row: int) -> list[tuple[int, int]]:
+        """Return the saves of a row: after how many of its new tokens, and to which entry."""
+        return [(count, entry) for each, count, entry in self.saves.tolist() if each == row]
+
+
+def check_saves(num_new_tokens: Int32, saves: Int32) -> None:
+    """Assert that each save names a row, and a number of tokens that the row has."""
+    rows, counts = saves[:, 0], saves[:, 1]
+    assert ((rows >= 0) & (rows < len(num_new_tokens))).all(), "a state of a row that does not exist is saved"
+    assert ((counts >= 1) & (counts <= num_new_tokens[rows])).all(), "a state is saved at a token that the row lacks"
