@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu.compile import LIBRARY
-from chairlift.model.kernels.cpu.kernel_structs import LMHeadCall, Plan, Step, Weight
+from chairlift.model.kernels.cpu.kernel_structs import LMHeadCall, Plan, RecurrenceShape, Step, Weight
 
 BFLOAT16, INT8_CHANNEL, INT8_GROUP, FLOAT32, FLOAT16, INT4_GROUP = range(6)
 Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, INT6_GROUP = range(6, 17)
@@ -17,6 +17,8 @@ F32, BF16, QUANTIZED = 0, 1, 2
 STORE, ADD, GATED = 0, 1, 2
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_pytorch_tanh": 2}
 STACKED, GATES, UPS = 0, 1, 2
+DELTA_RULE, STATE_SPACE = 0, 1
+STATE_WIDTH, MAX_KEY_DIM = 16, 256
 OUT_OF_MEMORY, INVALID_TOKEN = -1, -2
 
 LIBRARY_VARIABLE = "CHAIRLIFT_CPU_LIBRARY"
@@ -43,6 +45,9 @@ _SIGNATURES = {
     "add_linear": (None, _pointer, _int, POINTER(POINTER(Weight)), _int, _pointer, _int, _int, POINTER(Weight), _int),
     "add_rope_cache": (None, *[_pointer] + [_int] * 8, _pointer, _float, _pointer, _pointer),
     "add_attention": (None, *[_pointer] + [_int] * 8, _float, _float, _int, _pointer),
+    "add_convolution": (None, *[_pointer] + [_int] * 6, _pointer, _pointer, _int),
+    "add_recurrence": (None, *[_pointer] + [_int] * 4, POINTER(RecurrenceShape)),
+    "add_gated_norm": (None, *[_pointer] + [_int] * 5, _pointer, _float, _int, _int, _int),
     "reserve": (_int, _pointer, _int),
     "run": (_int, _pointer, POINTER(Step)),
     "run_on": (_int, _pointer, POINTER(Step), _int, _pointer, c_size_t, _int, _pointer, c_size_t),
