@@ -16,7 +16,7 @@ from chairlift.model.batch.state_step import StateStep
 from chairlift.model.config.state_layers import GatedDeltaNetConfig, Mamba2Config, ShortConvConfig, StateLayerConfig
 from chairlift.model.layers.gated_delta_net import GatedDeltaNet
 from chairlift.model.layers.mamba2 import Mamba2
-from chairlift.model.layers.ops import TorchOps
+from chairlift.model.layers.ops import Ops, TorchOps
 from chairlift.model.layers.short_convolution import ShortConvolution
 from chairlift.model.weights.parameter_loader import ParameterLoader
 
@@ -114,12 +114,12 @@ Run = Callable[[Sequence[Chunk], StateCache, StateStep], Tensor]
 """Runs a step of chunks through a layer; returns the outputs of all tokens, [T, H]."""
 
 
-def torch_run(layer: StateLayer) -> Run:
+def torch_run(layer: StateLayer, ops: Ops | None = None) -> Run:
     """Return a Run of a layer in torch."""
 
     def run(chunks: Sequence[Chunk], cache: StateCache, step: StateStep) -> Tensor:
         with torch.inference_mode():
-            return layer(torch.cat([chunk.x for chunk in chunks]), cache.layers[0], step, TorchOps())
+            return layer(torch.cat([chunk.x for chunk in chunks]), cache.layers[0], step, ops or TorchOps())
 
     return run
 

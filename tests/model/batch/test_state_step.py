@@ -26,9 +26,13 @@ def test_checkpoints_are_entries_behind_the_slots() -> None:
     assert step.is_fresh.tolist() == [False, True]
     assert step.counts == (1, 5)
     assert step.loads.tolist() == [[13, 2]]
-    assert step.saves.tolist() == [[1, 5, 10], [1, 2, 14], [0, 1, 11]]
-    assert step.saves_of(1) == [(5, 10), (2, 14)]
+    assert step.saves.tolist() == [[0, 1, 11], [1, 2, 14], [1, 5, 10]]
+    assert step.saves_of(1) == [(2, 14), (5, 10)]
+    assert step.token_bounds.tolist() == [0, 1, 6]
+    assert step.save_bounds.tolist() == [0, 1, 3]
+    assert step.row_saves.tolist() == [[1, 11], [2, 14], [5, 10]]
     assert step.loads.dtype == step.saves.dtype == np.int32
+    assert {each.dtype for each in (step.token_bounds, step.save_bounds, step.row_saves)} == {torch.int32}
 
 
 @pytest.mark.parametrize("save", [(2, 1, 0), (-1, 1, 0), (1, 0, 0), (1, 6, 0), (0, 2, 0)])

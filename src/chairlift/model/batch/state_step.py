@@ -5,6 +5,7 @@ entries of a StateCache:   | slot 0 | slot 1 | ... | slot N - 1 | checkpoint 0 |
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,10 @@ class StateStep:
         counts: new tokens of each row; padding tokens may follow the rows.
         loads: int32 [L, 2], entries (checkpoint, slot) that are copied before the layers run.
         saves: int32 [C, 3], (row, number n, entry): the states after n new tokens of the row are copied to the entry.
+            They are in the order of rows and numbers.
+        token_bounds: int32 [S + 1], row s has tokens token_bounds[s]:token_bounds[s + 1].
+        save_bounds: int32 [S + 1], row s has the saves save_bounds[s]:save_bounds[s + 1].
+        row_saves: int32 [C, 2], number and entry of `saves`, on the device.
     """
 
     slots: Tensor
@@ -31,6 +36,9 @@ class StateStep:
     counts: tuple[int, ...]
     loads: Int32
     saves: Int32
+    token_bounds: Tensor
+    save_bounds: Tensor
+    row_saves: Tensor
 
     @classmethod
     def of(
@@ -50,17 +58,26 @@ class StateStep:
         """
         check_saves(num_new_tokens, saves)
         assert len(np.unique(slots)) == len(slots), "two rows of a step have the same slot"
+        ordered = saves[np.lexsort((saves[:, 1], saves[:, 0]))] + np.array([0, 0, num_slots], np.int32)
+        rows = np.arange(len(slots) + 1)
         return cls(
             slots=torch.from_numpy(slots.astype(np.int64)).to(device),
             is_fresh=torch.from_numpy(start_positions == 0).to(device),
             counts=tuple(num_new_tokens.tolist()),
             loads=loads + np.array([num_slots, 0], np.int32),
-            saves=saves + np.array([0, 0, num_slots], np.int32),
+            saves=ordered,
+            token_bounds=_to_device(np.concatenate(([0], num_new_tokens.cumsum())), device),
+            save_bounds=_to_device(np.searchsorted(ordered[:, 0], rows), device),
+            row_saves=_to_device(ordered[:, 1:], device),
         )
 
     def saves_of(self, row: int) -> list[tuple[int, int]]:
         """Return the saves of a row: after how many of its new tokens, and to which entry."""
         return [(count, entry) for each, count, entry in self.saves.tolist() if each == row]
+
+
+def _to_device(values: NDArray[np.integer[Any]], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values, np.int32)).to(device)
 
 
 def check_saves(num_new_tokens: Int32, saves: Int32) -> None:

@@ -21,7 +21,6 @@ from chairlift.model.config.state_layers import GatedDeltaNetConfig
 from chairlift.model.layers.causal_convolution import CausalConvolution
 from chairlift.model.layers.gated_rms_norm import GatedRMSNorm
 from chairlift.model.layers.linear_and_rms_norm import Linear
-from chairlift.model.layers.linear_recurrence import run_recurrence
 from chairlift.model.layers.ops import Ops
 from chairlift.model.weights.parameter_loader import ParameterLoader
 
@@ -81,7 +80,7 @@ class GatedDeltaNet:
         value = value.reshape(len(x), heads, config.value_dim)
         decay = (self.decay_rate * functional.softplus(a + self.dt_bias)).exp()
         assert states.recurrent is not None, "a delta net has a recurrent state"
-        out = run_recurrence(
+        out = ops.run_recurrence(
             self._heads(query) * config.key_dim**-0.5, self._heads(key), value, decay, b.sigmoid(), states.recurrent,
             step,
         )  # fmt: skip

@@ -20,7 +20,6 @@ from chairlift.model.config.state_layers import Mamba2Config
 from chairlift.model.layers.causal_convolution import CausalConvolution
 from chairlift.model.layers.gated_rms_norm import GatedRMSNorm
 from chairlift.model.layers.linear_and_rms_norm import Linear
-from chairlift.model.layers.linear_recurrence import run_recurrence
 from chairlift.model.layers.ops import Ops
 from chairlift.model.weights.parameter_loader import ParameterLoader
 
@@ -76,7 +75,7 @@ class Mamba2:
         inner = inner.reshape(len(x), config.num_heads, config.head_dim)
         dt = functional.softplus(dt + self.dt_bias).clamp(config.min_dt, config.max_dt)
         assert states.recurrent is not None, "a Mamba-2 layer has a recurrent state"
-        out = run_recurrence(
+        out = ops.run_recurrence(
             self._heads(query), self._heads(key), inner * dt.unsqueeze(-1), (self.decay_rate * dt).exp(), None,
             states.recurrent, step,
         )  # fmt: skip
