@@ -11,23 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from chairlift.model.backends.native_state_layers import (
-    StateBuffers,
-    add_gated_delta_net,
-    add_mamba2,
-    add_short_convolution,
-    obstacle,
-    set_states,
-    state_addresses,
-)
+from chairlift.model.backends.native_state_layers import NativeStates, StateBuffers, add_state_layer, obstacle
 from chairlift.model.batch.state_cache import StateCache
 from chairlift.model.batch.state_step import StateStep
 from chairlift.model.config.state_layers import GatedDeltaNetConfig, Mamba2Config, ShortConvConfig
 from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.kernels.cpu.packing import PackedWeight, Packer
-from chairlift.model.layers.gated_delta_net import GatedDeltaNet
 from chairlift.model.layers.linear_and_rms_norm import Linear
-from chairlift.model.layers.mamba2 import Mamba2
 from support_native import Operations, add_linear, instruction_sets
 from support_shares import each_value, for_each
 from support_state_layers import (
@@ -81,12 +71,7 @@ class NativeLayer:
         packed = self._packed(self.layer.output, kind)
         out = on.buffer(library.BF16 if self.rounds else library.F32, packed.shape[1])
         buffers = StateBuffers.add(on.handle, [config])
-        if isinstance(self.layer, GatedDeltaNet):
-            add_gated_delta_net(on.handle, self.layer, 0, projected, buffers, out, self._keep)
-        elif isinstance(self.layer, Mamba2):
-            add_mamba2(on.handle, self.layer, 0, projected, buffers, out, self._keep)
-        else:
-            add_short_convolution(on.handle, self.layer, 0, projected, out, self._keep)
+        add_state_layer(on.handle, self.layer, 0, projected, buffers, out, self._keep)
         self._y = on.buffer(library.F32, HIDDEN)
         self._add_linear(self.layer.output, packed, out, self._y)
         assert on.native.reserve(on.handle, MAX_TOKENS) == 0
@@ -100,26 +85,25 @@ class NativeLayer:
         outputs.fill_(torch.nan)
         cu_q = torch.tensor([0, *step.counts], dtype=torch.int32).cumsum(0, dtype=torch.int32)
         lengths = torch.tensor([chunk.start + len(chunk.x) for chunk in chunks], dtype=torch.int32)
-        slots = step.slots.int()
         native_step = kernel_structs.Step(
             num_tokens=len(x) + padding, num_seqs=len(chunks), cu_seqlens_q=cu_q.data_ptr(),
-            seq_lens=lengths.data_ptr(), slots=slots.data_ptr(),
+            seq_lens=lengths.data_ptr(),
         )  # fmt: skip
-        states = state_addresses(cache)
-        set_states(native_step, step.saves, states)
+        states = NativeStates(cache)
+        states.set_step(native_step, step)
         assert self.on.native.run(self.on.handle, ctypes.byref(native_step)) == 0
         return outputs[: len(x), :HIDDEN].clone()
 
     def run_plan(self, ids: Tensor, slots: list[int], counts: list[int], starts: list[int], cache: StateCache,
                  saves: Sequence[tuple[int, int, int]]) -> Tensor | int:  # fmt: skip
-        """Run a plan without KV caches; saves are (row, number, entry). Returns the outputs, or the error."""
+        """Run a plan without KV caches; saves are (row, number, checkpoint). Returns the outputs, or the error."""
         inputs = np.array([*slots, *counts, *starts, *ids.tolist()], np.int32)
         plan = kernel_structs.Plan(
             num_rows=len(slots), num_tokens=len(ids), packed_inputs=inputs.ctypes.data, num_slots=cache.num_slots,
-            max_blocks=1000, block_size=1, vocab_size=1000, num_entries=cache.num_slots + cache.num_checkpoints,
+            max_blocks=1000, block_size=1, vocab_size=1000,
         )  # fmt: skip
-        array, states = np.array(saves, np.int32).reshape(-1, 3), state_addresses(cache)
-        set_states(plan, array, states)
+        states = NativeStates(cache)
+        states.set_plan(plan, np.array(saves, np.int32).reshape(-1, 3))
         code: int = self.on.native.run_plan(self.on.handle, ctypes.byref(plan), self._y, None)
         return code or self.on.rows(self._y, len(ids), F32)[:, :HIDDEN].clone()
 
@@ -258,7 +242,7 @@ def test_a_plan_uses_the_states_of_its_slots_and_saves_them(config: str) -> None
     rows = NativeLayer(native.layer, instruction_sets()[0])
     planned, stepped = (make_cache(native.layer.config, F32) for _ in range(2))
     ids = torch.arange(30)
-    first = native.run_plan(ids[:12], [3, 1], [5, 7], [0, 0], planned, [(1, 6, 4 + 2)])
+    first = native.run_plan(ids[:12], [3, 1], [5, 7], [0, 0], planned, [(1, 6, 2)])
     second = native.run_plan(ids[12:], [1, 3], [1, 17], [7, 5], planned, [])
     assert isinstance(first, Tensor) and isinstance(second, Tensor)
     expected = run_step(rows, stepped, [Chunk(3, 0, table[:5]), Chunk(1, 0, table[5:12], ((6, 2),))])
@@ -268,14 +252,14 @@ def test_a_plan_uses_the_states_of_its_slots_and_saves_them(config: str) -> None
         assert have_same_bits(entry_states(planned.layers[0], entry), entry_states(stepped.layers[0], entry))
 
 
-@pytest.mark.parametrize("save", [(2, 1, 0), (-1, 1, 0), (0, 0, 0), (0, 4, 0), (0, 1, 8), (0, 1, -1)])
+@pytest.mark.parametrize("save", [(2, 1, 0), (-1, 1, 0), (0, 0, 0), (0, 4, 0), (0, 1, 4), (0, 1, -5)])
 def test_a_save_outside_of_a_plan_or_of_the_states_is_refused(save: tuple[int, int, int]) -> None:
     native = NativeLayer(
         random_layer(CONFIGS["short"], F32), instruction_sets()[0], table=random_inputs(9, F32)
     )  # fmt: skip
     cache = make_cache(native.layer.config, F32)
     invalid_plan = -3
-    assert native.run_plan(torch.arange(6), [0, 1], [3, 3], [0, 0], cache, [(1, 3, 7), save]) == invalid_plan
+    assert native.run_plan(torch.arange(6), [0, 1], [3, 3], [0, 0], cache, [(1, 3, 3), save]) == invalid_plan
     assert all(tensor.isnan().all() for tensor in cache.layers[0].tensors())
 
 
@@ -303,4 +287,4 @@ def test_widths_that_the_kernels_do_not_take_are_named() -> None:
 
 def test_states_of_another_dtype_are_refused() -> None:
     with pytest.raises(AssertionError, match="float32 states"):
-        state_addresses(make_cache(CONFIGS["delta"], torch.float64))
+        NativeStates(make_cache(CONFIGS["delta"], torch.float64))

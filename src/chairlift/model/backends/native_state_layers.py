@@ -1,4 +1,4 @@
-"""add_gated_delta_net, add_mamba2, add_short_convolution: operations of layers with a state for a native decoder.
+"""add_state_layer, NativeStates: layers with a state as operations of a native decoder, and their states.
 
                  ┌ gates ───────────────────────────────────────┐
     [projected] ─┼ channels → convolution → [mixed] → recurrence → [recurred] → gated_norm → [out]
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.model.batch.state_cache import StateCache
+from chairlift.model.batch.state_step import Int32, StateStep, entry_saves
 from chairlift.model.config.state_layers import GatedDeltaNetConfig, Mamba2Config, StateLayerConfig
 from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.layers.causal_convolution import CausalConvolution
@@ -27,6 +27,8 @@ from chairlift.model.layers.gated_delta_net import GatedDeltaNet
 from chairlift.model.layers.gated_rms_norm import GatedRMSNorm
 from chairlift.model.layers.mamba2 import Mamba2
 from chairlift.model.layers.short_convolution import ShortConvolution
+
+StateLayer = GatedDeltaNet | Mamba2 | ShortConvolution
 
 Keep = Callable[[Tensor], int]
 """Converts a tensor to float32, keeps it alive as long as the decoder, and returns its address."""
@@ -73,20 +75,66 @@ def obstacle(config: StateLayerConfig) -> str | None:
     return None
 
 
-def add_gated_delta_net(
-    handle: int, layer: GatedDeltaNet, index: int, projected: int, buffers: StateBuffers, out: int, keep: Keep
+def add_state_layer(
+    handle: int, layer: StateLayer, index: int, projected: int, buffers: StateBuffers, out: int, keep: Keep
 ) -> None:
-    """Add the operations of a delta net.
+    """Add the operations of a layer between its two projections.
 
     Args:
         handle: the library's decoder.
-        layer: the layer; only its parameters between the two projections are read.
+        layer: the layer; its projections are not read.
         index: of the layer among those with a state.
-        projected: float32 buffer with the projection's output: channels, gates, b, a.
+        projected: float32 buffer with the projection's output, in the order of its rows.
         buffers: see StateBuffers.
         out: float32 or bfloat16 buffer for the output projection's input.
         keep: see Keep.
     """
+    if isinstance(layer, GatedDeltaNet):
+        _add_gated_delta_net(handle, layer, index, projected, buffers, out, keep)
+    elif isinstance(layer, Mamba2):
+        _add_mamba2(handle, layer, index, projected, buffers, out, keep)
+    else:
+        _add_convolution(handle, layer.convolution, index, projected, 0, out, keep, is_gated=True)
+
+
+class NativeStates:
+    """The states of a cache as the library takes them. Keeps alive what the last step or plan points to."""
+
+    def __init__(self, cache: StateCache) -> None:
+        """Take the addresses of a cache's states, which must be float32; the cache stays alive with this object."""
+        self._cache = cache
+        self._states = (kernel_structs.StepState * len(cache.layers))()
+        for to, layer in zip(self._states, cache.layers, strict=True):
+            for tensor in layer.tensors():
+                assert tensor.dtype == torch.float32, "the kernels need float32 states"
+                assert tensor.is_contiguous(), "the kernels need contiguous states"
+            to.convolution = layer.convolution.data_ptr()
+            to.recurrent = None if layer.recurrent is None else layer.recurrent.data_ptr()
+        self._slots: Tensor | None = None
+        self._saves: Int32 = np.empty((0, 3), np.int32)
+
+    def set_step(self, to: kernel_structs.Step, step: StateStep) -> None:
+        """Set the slots, saves and states of a step."""
+        self._slots = step.slots.int()
+        to.slots = self._slots.data_ptr()
+        self._set(to, step.saves)
+
+    def set_plan(self, to: kernel_structs.Plan, saves: Int32) -> None:
+        """Set the saves (row, number, checkpoint) and the states of a plan, which has its slots itself.
+
+        The library refuses a save that the plan or the cache does not have.
+        """
+        to.num_entries = self._cache.num_slots + self._cache.num_checkpoints
+        self._set(to, entry_saves(saves, self._cache.num_slots))
+
+    def _set(self, to: kernel_structs.Step | kernel_structs.Plan, saves: Int32) -> None:
+        self._saves = np.ascontiguousarray(saves, np.int32)
+        to.saves, to.num_saves, to.states = self._saves.ctypes.data, len(saves), self._states
+
+
+def _add_gated_delta_net(
+    handle: int, layer: GatedDeltaNet, index: int, projected: int, buffers: StateBuffers, out: int, keep: Keep
+) -> None:
     config = layer.config
     _add_convolution(handle, layer.convolution, index, projected, 0, buffers.mixed, keep)
     beta_column = config.channels + config.value_width
@@ -100,10 +148,9 @@ def add_gated_delta_net(
     _add_gated_norm(handle, layer.norm, buffers.recurred, projected, config.channels, config.value_width, out, keep)
 
 
-def add_mamba2(
+def _add_mamba2(
     handle: int, layer: Mamba2, index: int, projected: int, buffers: StateBuffers, out: int, keep: Keep
 ) -> None:  # fmt: skip
-    """Add the operations of a Mamba-2 layer, whose projection has gates, channels and dt; see add_gated_delta_net."""
     config = layer.config
     inner, group = config.inner_width, config.group_width
     _add_convolution(handle, layer.convolution, index, projected, inner, buffers.mixed, keep)
@@ -115,38 +162,6 @@ def add_mamba2(
     )  # fmt: skip
     library.load().add_recurrence(handle, buffers.mixed, projected, buffers.recurred, index, ctypes.byref(shape))
     _add_gated_norm(handle, layer.norm, buffers.recurred, projected, 0, inner, out, keep)
-
-
-def add_short_convolution(
-    handle: int, layer: ShortConvolution, index: int, projected: int, out: int, keep: Keep
-) -> None:  # fmt: skip
-    """Add the operation of a short convolution, whose projection has B, C and x; see add_gated_delta_net."""
-    _add_convolution(handle, layer.convolution, index, projected, 0, out, keep, is_gated=True)
-
-
-def state_addresses(cache: StateCache) -> "ctypes.Array[kernel_structs.StepState]":
-    """Return the addresses of a cache's states, for Step.states and Plan.states; the cache must stay alive."""
-    states = (kernel_structs.StepState * len(cache.layers))()
-    for to, layer in zip(states, cache.layers, strict=True):
-        for tensor in layer.tensors():
-            assert tensor.dtype == torch.float32, "the kernels need float32 states"
-            assert tensor.is_contiguous(), "the kernels need contiguous states"
-        to.convolution = layer.convolution.data_ptr()
-        to.recurrent = None if layer.recurrent is None else layer.recurrent.data_ptr()
-    return states
-
-
-def set_states(
-    to: kernel_structs.Step | kernel_structs.Plan, saves: NDArray[np.int32],
-    states: "ctypes.Array[kernel_structs.StepState]",
-) -> None:  # fmt: skip
-    """Set the states of a step or plan. The caller keeps `saves` (StateStep.saves) and `states` alive while it runs.
-
-    A step also needs its `slots`, int32 [S]; a plan has them, and needs `num_entries`.
-    """
-    assert saves.dtype == np.int32, "saves are int32"
-    assert saves.flags.c_contiguous, "saves are contiguous"
-    to.saves, to.num_saves, to.states = saves.ctypes.data, len(saves), states
 
 
 def _add_convolution(

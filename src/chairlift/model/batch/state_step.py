@@ -58,13 +58,13 @@ class StateStep:
         """
         check_saves(num_new_tokens, saves)
         assert len(np.unique(slots)) == len(slots), "two rows of a step have the same slot"
-        ordered = saves[np.lexsort((saves[:, 1], saves[:, 0]))] + np.array([0, 0, num_slots], np.int32)
+        ordered = entry_saves(saves[np.lexsort((saves[:, 1], saves[:, 0]))], num_slots)
         rows = np.arange(len(slots) + 1)
         return cls(
             slots=torch.from_numpy(slots.astype(np.int64)).to(device),
             is_fresh=torch.from_numpy(start_positions == 0).to(device),
             counts=tuple(num_new_tokens.tolist()),
-            loads=loads + np.array([num_slots, 0], np.int32),
+            loads=entry_loads(loads, num_slots),
             saves=ordered,
             token_bounds=_to_device(np.concatenate(([0], num_new_tokens.cumsum())), device),
             save_bounds=_to_device(np.searchsorted(ordered[:, 0], rows), device),
@@ -74,6 +74,16 @@ class StateStep:
     def saves_of(self, row: int) -> list[tuple[int, int]]:
         """Return the saves of a row: after how many of its new tokens, and to which entry."""
         return [(count, entry) for each, count, entry in self.saves.tolist() if each == row]
+
+
+def entry_loads(loads: Int32, num_slots: int) -> Int32:
+    """Return loads (checkpoint, slot), int32 [L, 2], as entries."""
+    return loads + np.array([num_slots, 0], np.int32)
+
+
+def entry_saves(saves: Int32, num_slots: int) -> Int32:
+    """Return saves (row, number, checkpoint), int32 [C, 3], with entries in the place of checkpoints."""
+    return saves + np.array([0, 0, num_slots], np.int32)
 
 
 def _to_device(values: NDArray[np.integer[Any]], device: torch.device) -> Tensor:
