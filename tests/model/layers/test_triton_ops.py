@@ -25,6 +25,15 @@ from support_experts import HIDDEN as EXPERTS_HIDDEN
 from support_experts import NAME, config_of, hf_layer, layer_tensors, loader_of
 from support_models import save_tiny
 from support_shares import for_each
+from support_state_layers import (
+    CONFIGS,
+    entry_states,
+    make_cache,
+    random_inputs,
+    random_layer,
+    run_chunks,
+    torch_run,
+)
 
 CPU = torch.device("cpu")
 PLAIN, OPS = TorchOps(), TritonOps()
@@ -297,3 +306,15 @@ def test_keys_are_written_by_the_backend_where_its_cache_is_not_plain(tmp_path: 
         assert ops.num_writes == writes  # 3 layers, 2 steps
         assert getattr(backend, "num_writes", 0) == (0 if writes else 6)
         assert ops.num_sums == 2 * 6  # before and after each MLP
+
+
+@for_each("name", ["delta", "mamba2"])
+def test_layers_with_a_state_equal_torchs(name: str) -> None:
+    layer, x = random_layer(CONFIGS[name], torch.float32), random_inputs(9, torch.float32)
+    outputs, states = [], []
+    for ops in (OPS, PLAIN):
+        cache = make_cache(layer.config, torch.float32)
+        outputs.append(run_chunks(torch_run(layer, ops), cache, x, [6, 1, 2]))
+        states.append(entry_states(cache.layers[0], 0))
+    torch.testing.assert_close(outputs, [outputs[1]] * 2, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(states, [states[1]] * 2, rtol=1e-5, atol=1e-5)

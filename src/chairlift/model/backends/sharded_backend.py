@@ -16,6 +16,7 @@ from torch import Tensor
 from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.torch_backend import TorchBackend
+from chairlift.model.batch.state_step import StateStep
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.device.dtypes import torch_dtype
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
@@ -94,6 +95,13 @@ class ShardedOps:
     def softcap(self, logits: Tensor, cap: float) -> Tensor:
         """See Ops."""
         return self.inner.softcap(logits, cap)
+
+    def run_recurrence(
+        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, states: Tensor,
+        step: StateStep,
+    ) -> Tensor:  # fmt: skip
+        """See Ops; the heads are this rank's."""
+        return self.inner.run_recurrence(query, key, value, decay, beta, states, step)
 
 
 class ShardedDecoder:

@@ -9,18 +9,27 @@ from chairlift.engine.step_plan import StepPlan
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.batch.forward_batch import ForwardBatch
 from chairlift.model.batch.input_batch import SlotBlockTables
+from chairlift.model.batch.state_cache import StateCache
+from chairlift.model.batch.state_step import StateStep
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardContext:
-    """The values that all layers of a forward pass share: the step's sequences, the cache, the attention backend."""
+    """The values that all layers of a forward pass share: the step's sequences, the cache, the attention backend.
+
+    Attributes:
+        states: states of the layers that have them; None for a model without such layers.
+        state_step: rows of the step as these layers need them.
+    """
 
     batch: ForwardBatch
     kv: list[PagedKV]
     backend: AttentionBackend
     plan: Any
+    states: StateCache | None = None
+    state_step: StateStep | None = None
 
 
 @runtime_checkable

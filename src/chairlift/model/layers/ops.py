@@ -17,10 +17,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import PagedKV
+from chairlift.model.batch.state_step import StateStep
 from chairlift.model.config.experts_config import CLAMPED_SWIGLU, SWIGLU_LIMIT, SWIGLU_SLOPE
 from chairlift.model.kernels import float8_linear, int4_linear
 from chairlift.model.kernels.float8_linear import Float8Weight
 from chairlift.model.kernels.int4_linear import Int4Weight
+from chairlift.model.layers import linear_recurrence
 from chairlift.model.layers.expert_products import sum_of_experts
 from chairlift.model.weights.expert_weights import ExpertWeights
 from chairlift.model.weights.linear_weight import LinearWeight
@@ -52,7 +54,7 @@ class RotateAndWrite(Protocol):
 
 
 class Ops(Protocol):
-    """The operations of a layer. No operation changes its arguments or mixes rows of different tokens."""
+    """The operations of a layer. Only run_recurrence changes an argument and mixes rows, those of one sequence."""
 
     @property
     def rotate_and_write(self) -> RotateAndWrite | None:
@@ -125,6 +127,13 @@ class Ops(Protocol):
 
     def softcap(self, logits: Tensor, cap: float) -> Tensor:
         """Return cap * tanh(logits / cap)."""
+        ...
+
+    def run_recurrence(
+        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, states: Tensor,
+        step: StateStep,
+    ) -> Tensor:  # fmt: skip
+        """Run the recurrence of a layer with a state; see linear_recurrence.run_recurrence. Changes the states."""
         ...
 
 
@@ -200,6 +209,13 @@ class TorchOps:
     def softcap(self, logits: Tensor, cap: float) -> Tensor:
         """See Ops."""
         return torch.tanh(logits / cap) * cap
+
+    def run_recurrence(
+        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, states: Tensor,
+        step: StateStep,
+    ) -> Tensor:  # fmt: skip
+        """See Ops."""
+        return linear_recurrence.run_recurrence(query, key, value, decay, beta, states, step)
 
 
 def clamped_swiglu(gate: Tensor, up: Tensor) -> Tensor:

@@ -7,11 +7,13 @@ and each stored number is rounded once.
 from collections.abc import Mapping
 
 import torch
+import triton
 from torch import Tensor
 
 from chairlift.model.attention.base import PagedKV
+from chairlift.model.batch.state_step import StateStep
 from chairlift.model.kernels import float8_linear
-from chairlift.model.kernels.cuda import expert_kernels, float8_kernels, int4_kernels
+from chairlift.model.kernels.cuda import expert_kernels, float8_kernels, int4_kernels, state_kernels
 from chairlift.model.kernels.cuda import layer_kernels as kernels
 from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS
 from chairlift.model.kernels.float8_linear import Float8Weight
@@ -115,6 +117,21 @@ class TritonOps(TorchOps):
         kernels.softcap_kernel[_elementwise_grid(rows)](
             rows, out, rows.stride(0), cap, SIZE=size, COLUMNS=kernels.ELEMENTWISE_COLUMNS, **LAUNCH_OPTIONS
         )
+        return out
+
+    def run_recurrence(
+        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, states: Tensor,
+        step: StateStep,
+    ) -> Tensor:  # fmt: skip
+        """See Ops."""
+        _, heads, key_dim, value_dim = states.shape
+        dense = [each.contiguous() for each in (query, key, value, decay, decay if beta is None else beta)]
+        out, columns = torch.zeros_like(dense[2]), state_kernels.COLUMNS
+        state_kernels.recurrence_kernel[(len(step.counts), heads, -(-value_dim // columns))](
+            *dense, states, out, step.slots, step.is_fresh, step.token_bounds, step.save_bounds, step.row_saves,
+            HEADS=heads, KEY_DIM=key_dim, VALUE_DIM=value_dim, KEYS=triton.next_power_of_2(key_dim), COLUMNS=columns,
+            HAS_DELTA_RULE=beta is not None, num_warps=state_kernels.NUM_WARPS, **LAUNCH_OPTIONS,
+        )  # fmt: skip
         return out
 
 

@@ -40,6 +40,15 @@ API void chairlift_add_rope_cache(
     const float* sines, const float* query_scales);
 API void chairlift_add_embed(
     void* decoder, const void* table, int table_kind, const Weight* packed, int width, float factor, int out);
+API void chairlift_add_convolution(
+    void* decoder, int in, int out, int layer, int first_column, int channels, int width, const float* weights,
+    const float* bias, int is_gated);
+API void chairlift_add_recurrence(
+    void* decoder, int in, int projection, int out, int layer, const RecurrenceShape* shape);
+API void chairlift_add_gated_norm(
+    void* decoder, int in, int gate, int gate_column, int width, int group_width, const float* weight, float eps,
+    int gates_first, int is_sigmoid, int out);
+API int chairlift_reserve(void* decoder, int tokens);
 API int chairlift_top_k(
     void* pool, const char* instruction_set, const float* logits, int rows, int vocabulary, size_t stride, int count,
     float* values, int64_t* ids);
@@ -230,13 +239,56 @@ static void rms_norm(void* pool, const char* set, const int32_t* fields) {
     write_bytes(out);
 }
 
+// Fields: kind of the recurrence, key heads, heads, key_dim, value_dim, tokens, tokens of the first chunk. Data, all
+// float32: rows of the projection, convolution [4, channels], decay rates, dt_bias and skips [heads], norm [heads *
+// value_dim]. Result: the outputs, the states of the convolution and of the recurrence; entry 1 is saved after one token.
+static void run_states(void* pool, const char* set, const int32_t* fields) {
+    const auto kind = (RecurrenceKind)fields[0];
+    const int key_heads = fields[1], heads = fields[2], key_dim = fields[3], value_dim = fields[4], tokens = fields[5];
+    const int keys = key_heads * key_dim, values = heads * value_dim, channels = 2 * keys + values, width = 4;
+    const bool is_delta = kind == DELTA_RULE;
+    const int projected = channels + values + heads * (is_delta ? 2 : 1);
+    std::vector<char> rows = read_bytes(sizeof(float) * tokens * projected), out(sizeof(float) * tokens * values);
+    const std::vector<char> weights = read_bytes(sizeof(float) * width * channels);
+    const std::vector<char> rates = read_bytes(sizeof(float) * heads), dt_bias = read_bytes(rates.size());
+    const std::vector<char> skips = read_bytes(rates.size()), norm = read_bytes(sizeof(float) * values);
+    std::vector<char> convolution(sizeof(float) * 2 * (width - 1) * channels, (char)0xff);  // NaN
+    std::vector<char> recurrent(sizeof(float) * 2 * heads * key_dim * value_dim, (char)0xff);
+    void* decoder = chairlift_decoder_new(pool, set);
+    const int in = chairlift_add_buffer(decoder, 0, projected, 0), mixed = chairlift_add_buffer(decoder, 0, channels, 0);
+    const int recurred = chairlift_add_buffer(decoder, 0, values, 0), to = chairlift_add_buffer(decoder, 0, values, 0);
+    const int gates = is_delta ? channels : 0, first = is_delta ? 0 : values, numbers = channels + values;
+    chairlift_add_convolution(
+        decoder, in, mixed, 0, first, channels, width, (const float*)weights.data(), nullptr, false);
+    const RecurrenceShape shape = {
+        kind, key_heads, heads, key_dim, value_dim, is_delta ? 0 : values + keys, is_delta ? keys : values,
+        is_delta ? 2 * keys : 0, is_delta ? numbers + heads : numbers, numbers, (const float*)rates.data(),
+        (const float*)dt_bias.data(), (const float*)skips.data(), 0.0f, 1.0f};
+    chairlift_add_recurrence(decoder, mixed, in, recurred, 0, &shape);
+    chairlift_add_gated_norm(
+        decoder, recurred, in, gates, values, is_delta ? value_dim : values, (const float*)norm.data(), 1e-6f,
+        !is_delta, false, to);
+    check(!chairlift_reserve(decoder, tokens), "reserve");
+    const StepState state = {(float*)convolution.data(), (float*)recurrent.data()};
+    const StateSave save = {0, 1, 1};
+    const int32_t slot = 0;
+    for (int begin = 0, count = fields[6]; begin < tokens; begin += count, count = tokens - begin) {
+        const int32_t starts[2] = {0, count}, length = begin + count;
+        Step step = {count, 1, nullptr, nullptr, starts, &length, nullptr, nullptr, &slot, &save, begin == 0, &state};
+        check(!chairlift_run_on(
+                  decoder, &step, in, rows.data() + sizeof(float) * begin * projected, projected, to,
+                  out.data() + sizeof(float) * begin * values, values), "states");
+    }
+    write_bytes(out), write_bytes(convolution), write_bytes(recurrent);
+}
+
 int main(int, char** arguments) {
     const char* set = arguments[1];
     check(chairlift_has(set), "the instruction set is not available");
     const int32_t anywhere[2] = {-1, -1};
     void* pool = chairlift_pool_new(anywhere, atoi(arguments[2]));
     void (*const operations[])(void*, const char*, const int32_t*) = {
-        multiply, attend, rms_norm, rotate_and_cache, embed, score, multiply_blocks};
+        multiply, attend, rms_norm, rotate_and_cache, embed, score, multiply_blocks, run_states};
     int32_t fields[10];
     while (fread(fields, sizeof fields, 1, stdin) == 1) operations[fields[0]](pool, set, fields + 1);
     fflush(stdout);

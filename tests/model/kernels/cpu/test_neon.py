@@ -7,7 +7,7 @@ import fcntl
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -17,13 +17,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from chairlift.model.config.state_layers import GatedDeltaNetConfig, Mamba2Config, StateLayerConfig
 from chairlift.model.kernels.block_rows import BlockRows
 from chairlift.model.kernels.cpu import compile as compiling
 from chairlift.model.kernels.cpu.weight_kinds import BLOCK_KINDS, DTYPES, KINDS
+from chairlift.model.layers.gated_delta_net import GatedDeltaNet
+from chairlift.model.layers.linear_and_rms_norm import Linear
+from chairlift.model.layers.mamba2 import Mamba2
 from support_native import blocks, linear, need_native, packed, row_dtype, whole_rows
 from support_services_processes import require_service
+from support_state_layers import Chunk, make_cache, random_layer, run_step, torch_run
 
-MULTIPLY, ATTEND, RMS_NORM, ROTATE_AND_CACHE, EMBED, SCORE, MULTIPLY_BLOCKS = range(7)
+MULTIPLY, ATTEND, RMS_NORM, ROTATE_AND_CACHE, EMBED, SCORE, MULTIPLY_BLOCKS, RUN_STATES = range(8)
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 SETS = tuple(compiling.ARM_INSTRUCTION_SETS)
 ROUNDING = {torch.bfloat16: 0.005, torch.float32: 1e-6}
@@ -298,6 +303,42 @@ def test_norms_are_those_of_float64(name: str, dtype: torch.dtype, program: Path
     (found,) = on.run()
     exact = functional.rms_norm(x.double(), (83,), factors.double(), 1e-6)
     assert (found - exact).norm() <= ROUNDING[dtype] * exact.norm()
+
+
+@pytest.mark.parametrize("kind", ["delta rule", "state space"])
+@pytest.mark.parametrize("name", SETS)
+def test_states_are_those_of_float64_and_the_same_however_a_prompt_is_cut(
+    name: str, kind: str, program: Path
+) -> None:  # fmt: skip
+    """The layer's projections are the identity."""
+    tokens, is_delta = 37, kind == "delta rule"
+    if is_delta:
+        config: StateLayerConfig = GatedDeltaNetConfig(num_key_heads=2, num_value_heads=4, key_dim=32, value_dim=48)
+        key_heads, heads, key_dim, value_dim = 2, 4, 32, 48
+    else:
+        config = Mamba2Config(num_heads=6, head_dim=16, state_size=32, conv_bias=False, max_dt=1.0, norm_eps=1e-6)
+        key_heads, heads, key_dim, value_dim = 1, 6, 32, 16
+    layer = random_layer(config, torch.float64)
+    assert isinstance(layer, GatedDeltaNet | Mamba2)
+    projected, values = layer.projection.weight.shape[0], heads * value_dim
+    eye = [Linear(torch.eye(width, dtype=torch.float64), None) for width in (projected, values)]
+    layer = replace(layer, projection=eye[0], output=eye[1])
+    x = numbers(tokens, projected, seed=8)
+    skips = layer.skip if isinstance(layer, Mamba2) else torch.zeros(heads)
+    norm = layer.norm.weight.expand(values // layer.norm.weight.shape[1], -1).reshape(-1)
+    data = [x, layer.convolution.weight, layer.decay_rate, layer.dt_bias, skips, norm]
+    shapes = (tokens, values), (2, 3, config.channels), (2, heads, key_dim, value_dim)
+    on = Operations(program, name)
+    for cut in (1, 2, 5, 33):
+        fields = (0 if is_delta else 1, key_heads, heads, key_dim, value_dim, tokens, cut)
+        on.add(RUN_STATES, fields, [each.float() for each in data], *((torch.float32, shape) for shape in shapes))
+    cache = make_cache(config, torch.float64, num_slots=1, num_checkpoints=1)
+    (outputs,) = run_step(torch_run(layer), cache, [Chunk(0, 0, x.double(), ((1, 0),))])
+    found, exact = on.run(), [outputs, *cache.layers[0].tensors()]
+    for index in range(0, len(found), 3):
+        for part, first, expected in zip(found[index : index + 3], found[:3], exact, strict=True):
+            assert torch.equal(part, first)
+            assert (part - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
 def test_the_sets_of_an_arm_processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -29,6 +29,18 @@ class StepCache(ctypes.Structure):
     _fields_ = (("keys", c_void_p), ("values", c_void_p))
 
 
+class StepState(ctypes.Structure):
+    """step.h: StepState."""
+
+    _fields_ = (("convolution", c_void_p), ("recurrent", c_void_p))
+
+
+class StateSave(ctypes.Structure):
+    """kernels.h: StateSave."""
+
+    _fields_ = (("row", c_int32), ("num_tokens", c_int32), ("entry", c_int32))
+
+
 class Step(ctypes.Structure):
     """step.h: Step."""
 
@@ -36,6 +48,7 @@ class Step(ctypes.Structure):
         ("num_tokens", c_int32), ("num_seqs", c_int32), ("ids", c_void_p), ("positions", c_void_p),
         ("cu_seqlens_q", c_void_p), ("seq_lens", c_void_p), ("groups", POINTER(StepGroup)),
         ("caches", POINTER(StepCache)),
+        ("slots", c_void_p), ("saves", c_void_p), ("num_saves", c_int32), ("states", POINTER(StepState)),
     )  # fmt: skip
 
 
@@ -47,6 +60,18 @@ class Plan(ctypes.Structure):
         ("last_sampled", c_void_p), ("block_tables", c_void_p),
         ("num_groups", c_int32), ("num_slots", c_int32), ("max_blocks", c_int32), ("block_size", c_int32),
         ("vocab_size", c_int32), ("writes_kv", c_int32), ("caches", POINTER(StepCache)), ("invalid_token", c_int32),
+        ("saves", c_void_p), ("num_saves", c_int32), ("num_entries", c_int32), ("states", POINTER(StepState)),
+    )  # fmt: skip
+
+
+class RecurrenceShape(ctypes.Structure):
+    """kernels.h: RecurrenceShape."""
+
+    _fields_ = (
+        ("kind", c_int32), ("num_key_heads", c_int32), ("num_heads", c_int32), ("key_dim", c_int32),
+        ("value_dim", c_int32), ("query_column", c_int32), ("key_column", c_int32), ("value_column", c_int32),
+        ("decay_column", c_int32), ("beta_column", c_int32), ("decay_rates", c_void_p), ("dt_bias", c_void_p),
+        ("skips", c_void_p), ("min_dt", c_float), ("max_dt", c_float),
     )  # fmt: skip
 
 

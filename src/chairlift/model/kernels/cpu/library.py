@@ -8,7 +8,15 @@ from pathlib import Path
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu.compile import LIBRARY
-from chairlift.model.kernels.cpu.kernel_structs import ExpertsCall, LMHeadCall, Plan, RouterSettings, Step, Weight
+from chairlift.model.kernels.cpu.kernel_structs import (
+    ExpertsCall,
+    LMHeadCall,
+    Plan,
+    RecurrenceShape,
+    RouterSettings,
+    Step,
+    Weight,
+)
 
 BFLOAT16, INT8_CHANNEL, INT8_GROUP, FLOAT32, FLOAT16, INT4_GROUP = range(6)
 Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, INT6_GROUP = range(6, 17)
@@ -19,6 +27,8 @@ ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_pytorch_tanh": 2}
 EXPERT_ACTIVATIONS = {**ACTIVATIONS, "clamped_swiglu": 3}
 SCORINGS = {"softmax": 0, "top_softmax": 1, "sigmoid": 2}
 STACKED, GATES, UPS = 0, 1, 2
+DELTA_RULE, STATE_SPACE = 0, 1
+STATE_WIDTH, MAX_KEY_DIM = 16, 256
 OUT_OF_MEMORY, INVALID_TOKEN = -1, -2
 
 LIBRARY_VARIABLE = "CHAIRLIFT_CPU_LIBRARY"
@@ -48,6 +58,9 @@ _SIGNATURES = {
     "add_attention": (None, *[_pointer] + [_int] * 8, _float, _float, _int, _pointer),
     "add_router": (_int, _pointer, POINTER(RouterSettings), _int),
     "add_experts": (_int, _pointer, _int, POINTER(ExpertsCall)),
+    "add_convolution": (None, *[_pointer] + [_int] * 6, _pointer, _pointer, _int),
+    "add_recurrence": (None, *[_pointer] + [_int] * 4, POINTER(RecurrenceShape)),
+    "add_gated_norm": (None, *[_pointer] + [_int] * 5, _pointer, _float, _int, _int, _int),
     "reserve": (_int, _pointer, _int),
     "run": (_int, _pointer, POINTER(Step)),
     "run_on": (_int, _pointer, POINTER(Step), _int, _pointer, c_size_t, _int, _pointer, c_size_t),

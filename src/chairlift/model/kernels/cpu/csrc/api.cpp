@@ -73,6 +73,7 @@ API void chairlift_sizes(size_t* sizes) {
     sizes[0] = sizeof(Weight), sizes[1] = sizeof(StepGroup), sizes[2] = sizeof(StepCache), sizes[3] = sizeof(Step);
     sizes[4] = sizeof(TruncationParams), sizes[5] = sizeof(LogitsRow), sizes[6] = sizeof(Plan);
     sizes[7] = sizeof(LMHeadCall), sizes[8] = sizeof(RouterSettings), sizes[9] = sizeof(ExpertsCall);
+    sizes[10] = sizeof(StepState), sizes[11] = sizeof(StateSave), sizes[12] = sizeof(RecurrenceShape);
 }
 
 API void* chairlift_pool_new(const int32_t* cpus, int count) {
@@ -218,6 +219,37 @@ API int chairlift_add_experts(void* decoder, int plan, const ExpertsCall* expert
     } catch (...) {
         return -1;
     }
+}
+
+// layer: index among the layers with states. `in` is float32; its channels begin at first_column. With gates, B, C and x
+// follow each other from there, and there is no SiLU. weights: [width, channels]; bias: [channels] or null.
+API void chairlift_add_convolution(
+    void* decoder, int in, int out, int layer, int first_column, int channels, int width, const float* weights,
+    const float* bias, int is_gated) {
+    Decoder& to = *(Decoder*)decoder;
+    ConvolutionCall shape = {};
+    shape.first_column = first_column, shape.is_gated = is_gated != 0, shape.weights = weights, shape.bias = bias;
+    shape.width = width, shape.channels = channels;
+    to.add(std::make_unique<Convolution>(to, in, out, layer, shape));
+}
+
+// in: the convolution's output; projection: the buffer that a, b and dt are in; out: [tokens, num_heads * value_dim]. All
+// are float32.
+API void chairlift_add_recurrence(
+    void* decoder, int in, int projection, int out, int layer, const RecurrenceShape* shape) {
+    Decoder& to = *(Decoder*)decoder;
+    to.add(std::make_unique<Recurrence>(to, in, projection, out, layer, *shape));
+}
+
+// gate: the float32 buffer with the gates, from gate_column on. weight: [width]; group_width: numbers of one norm.
+API void chairlift_add_gated_norm(
+    void* decoder, int in, int gate, int gate_column, int width, int group_width, const float* weight, float eps,
+    int gates_first, int is_sigmoid, int out) {
+    Decoder& to = *(Decoder*)decoder;
+    GatedNormCall shape = {};
+    shape.weight = weight, shape.width = width, shape.group_width = group_width, shape.eps = eps;
+    shape.gates_first = gates_first != 0, shape.is_sigmoid = is_sigmoid != 0;
+    to.add(std::make_unique<GatedNorm>(to, in, gate, gate_column, out, shape));
 }
 
 API int chairlift_reserve(void* decoder, int tokens) {

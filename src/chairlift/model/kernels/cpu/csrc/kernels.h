@@ -313,6 +313,94 @@ struct ExpertSum {
     size_t out_stride;
 };
 
+// The states of running sequences (state_cache.py): entry i is that of slot i, and checkpoints follow the slots.
+//
+// A save copies the states of a row, after so many of its new tokens, to an entry.
+struct StateSave {
+    int32_t row, num_tokens, entry;
+};
+
+// The rows of a step, as layers with a state need them.
+struct StateRows {
+    const int32_t* cu_seqlens_q;
+    const int32_t* seq_lens;
+    const int32_t* slots;  // entry of each row
+    const StateSave* saves;
+    int32_t num_saves;
+    CHAIRLIFT_INLINE int count(int row) const { return cu_seqlens_q[row + 1] - cu_seqlens_q[row]; }
+    // Whether a row starts at position 0: its states are zeros, whatever its entry holds.
+    CHAIRLIFT_INLINE bool is_fresh(int row) const { return seq_lens[row] <= count(row); }
+};
+
+// Channels of a task of the convolution.
+constexpr int CONVOLUTION_CHANNELS = 256;
+
+// A depthwise causal convolution with SiLU, or with gates: out = C * convolution(B * x).
+struct ConvolutionCall {
+    StateRows rows;
+    const float* in;       // [tokens, stride]
+    size_t in_stride;
+    int32_t first_column;  // of the input's channels; with gates, B, C and x follow each other from there
+    bool is_gated;
+    const float* weights;  // [width, channels], the last row for the token itself
+    const float* bias;     // [channels] or null
+    int32_t width, channels;
+    float* states;         // [entries, width - 1, channels], the oldest input first
+    void* out;             // float32, or bfloat16
+    bool out_is_f32;
+    size_t out_stride;
+};
+
+enum RecurrenceKind : int32_t { DELTA_RULE = 0, STATE_SPACE = 1 };
+
+// Widths of keys and values must be multiples of STATE_WIDTH.
+constexpr int STATE_WIDTH = 16, MAX_KEY_DIM = 256;
+
+// The parts of a recurrence that are the same in every step. The input's columns are the convolution's channels. Of a
+// state space layer, C is the query, B the key and x the value.
+struct RecurrenceShape {
+    RecurrenceKind kind;
+    int32_t num_key_heads, num_heads;        // each key head serves num_heads / num_key_heads heads in a row
+    int32_t key_dim, value_dim;
+    int32_t query_column, key_column, value_column;
+    int32_t decay_column, beta_column;       // of the projection: a and b of the delta rule, dt of a state space layer
+    const float* decay_rates;                // [num_heads] below 0
+    const float* dt_bias;                    // [num_heads]
+    const float* skips;                      // STATE_SPACE: [num_heads]
+    float min_dt, max_dt;                    // STATE_SPACE
+};
+
+struct RecurrenceCall {
+    RecurrenceShape shape;
+    StateRows rows;
+    const float* in;          // [tokens, stride], the convolution's output
+    size_t in_stride;
+    const float* projection;  // [tokens, stride]
+    size_t projection_stride;
+    float* states;            // [entries, num_heads, key_dim, value_dim]
+    float* out;               // [tokens, num_heads * value_dim]
+    size_t out_stride;
+    CHAIRLIFT_INLINE size_t head_elements() const { return (size_t)shape.key_dim * shape.value_dim; }
+    CHAIRLIFT_INLINE float* state_of(int entry, int head) const {
+        return states + ((size_t)entry * shape.num_heads + head) * head_elements();
+    }
+};
+
+// gates_first: out = norm(in * activation(gate)) * weight, else norm(in) * weight * activation(gate), over each group.
+struct GatedNormCall {
+    const float* in;
+    size_t in_stride;
+    const float* gate;
+    size_t gate_stride;
+    const float* weight;  // [width]
+    int32_t width, group_width;
+    float eps;
+    bool gates_first, is_sigmoid;
+    void* out;            // float32, or bfloat16
+    bool out_is_f32;
+    size_t out_stride;
+};
+
 // Logits per block; sampling keeps the largest logit of each block.
 constexpr int LOGITS_BLOCK = 64;
 
@@ -331,6 +419,11 @@ struct Kernels {
     // Combines the partial results of all `spans` of a row block, in order.
     void (*combine)(const AttentionCall&, const AttentionTile&, int spans);
     void (*sum_experts)(const ExpertSum&, int begin, int end);
+    // One row of a step, channels [begin, end); multiples of STATE_WIDTH.
+    void (*convolution)(const ConvolutionCall&, int row, int begin, int end);
+    // One row of a step and one head. ahead: the state that this thread computes next, or null; it is prefetched.
+    void (*recurrence)(const RecurrenceCall&, int row, int head, const float* ahead);
+    void (*gated_norm)(const GatedNormCall&, int begin, int end);
     void (*block_max)(const float* logits, int count, float* block_max);
     void (*exp_weights)(const float* logits, int count, double max_logit, double temperature, double* weights);
     // Returns the multiply-adds per second of one thread without memory accesses.

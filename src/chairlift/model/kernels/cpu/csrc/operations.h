@@ -216,4 +216,81 @@ struct AttentionOp : Operation {
     }
 };
 
+// An operation of a layer with a state: its tasks are parts of the step's rows. Padding tokens and empty rows get zeros.
+struct StateOperation : Operation {
+    Decoder& decoder;
+    int in, out, layer;
+    StateOperation(Decoder& decoder, int in, int out, int layer) : decoder(decoder), in(in), out(out), layer(layer) {}
+    virtual int tasks_per_row() const = 0;
+    int num_tasks(const Step& step) const override { return step.num_seqs * tasks_per_row(); }
+    void prepare(const Step& step) override {
+        const Buffer& to = decoder.buffers[out];
+        for (int token = step.cu_seqlens_q[step.num_seqs]; token < step.num_tokens; token++) to.clear(token);
+        for (int row = 0; row < step.num_seqs; row++)
+            if (step.seq_lens[row] == 0)
+                for (int token = step.cu_seqlens_q[row]; token < step.cu_seqlens_q[row + 1]; token++) to.clear(token);
+    }
+};
+
+// A task is some channels of one row: the state at the row's end replaces that at its start.
+struct Convolution : StateOperation {
+    ConvolutionCall shape;  // the fields that are the same in every step
+    Convolution(Decoder& decoder, int in, int out, int layer, const ConvolutionCall& shape)
+        : StateOperation(decoder, in, out, layer), shape(shape) {}
+    const char* name() const override { return "convolution"; }
+    int tasks_per_row() const override { return (shape.channels + CONVOLUTION_CHANNELS - 1) / CONVOLUTION_CHANNELS; }
+    void run(const Step& step, int begin, int end, int, int) override {
+        const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
+        ConvolutionCall call = shape;
+        call.rows = step.state_rows(), call.states = step.states[layer].convolution;
+        call.in = from.f32(), call.in_stride = from.stride;
+        call.out = to.data, call.out_is_f32 = to.kind == F32, call.out_stride = to.stride;
+        for (int task = begin; task < end; task++) {
+            const int row = task / tasks_per_row(), first = task % tasks_per_row() * CONVOLUTION_CHANNELS;
+            if (step.seq_lens[row] == 0) continue;
+            decoder.kernels.convolution(call, row, first, std::min(first + CONVOLUTION_CHANNELS, call.channels));
+        }
+    }
+};
+
+// A task is one head of one row, over all of the row's tokens.
+struct Recurrence : StateOperation {
+    int projection;
+    RecurrenceShape shape;
+    Recurrence(Decoder& decoder, int in, int projection, int out, int layer, const RecurrenceShape& shape)
+        : StateOperation(decoder, in, out, layer), projection(projection), shape(shape) {}
+    const char* name() const override { return "recurrence"; }
+    int tasks_per_row() const override { return shape.num_heads; }
+    int chunk_size(int remaining, int num_threads) const override { return remaining > 16 * num_threads ? 2 : 1; }
+    void run(const Step& step, int begin, int end, int next, int) override {
+        const Buffer &from = decoder.buffers[in], &projected = decoder.buffers[projection], &to = decoder.buffers[out];
+        const RecurrenceCall call = {shape, step.state_rows(), from.f32(), from.stride, projected.f32(),
+                                     projected.stride, step.states[layer].recurrent, to.f32(), to.stride};
+        for (int task = begin; task < end; task++) {
+            const int row = task / shape.num_heads, following = task + 1 < end ? task + 1 : next;
+            const float* ahead = following < 0 ? nullptr : call.state_of(
+                step.slots[following / shape.num_heads], following % shape.num_heads);
+            if (step.seq_lens[row] > 0) decoder.kernels.recurrence(call, row, task % shape.num_heads, ahead);
+        }
+    }
+};
+
+struct GatedNorm : Operation {
+    Decoder& decoder;
+    int in, gate, gate_column, out;
+    GatedNormCall shape;  // the fields that are the same in every step
+    GatedNorm(Decoder& decoder, int in, int gate, int gate_column, int out, const GatedNormCall& shape)
+        : decoder(decoder), in(in), gate(gate), gate_column(gate_column), out(out), shape(shape) {}
+    const char* name() const override { return "gated_norm"; }
+    int num_tasks(const Step& step) const override { return step.num_tokens; }
+    void run(const Step&, int begin, int end, int, int) override {
+        const Buffer &from = decoder.buffers[in], &gates = decoder.buffers[gate], &to = decoder.buffers[out];
+        GatedNormCall call = shape;
+        call.in = from.f32(), call.in_stride = from.stride;
+        call.gate = gates.f32() + gate_column, call.gate_stride = gates.stride;
+        call.out = to.data, call.out_is_f32 = to.kind == F32, call.out_stride = to.stride;
+        decoder.kernels.gated_norm(call, begin, end);
+    }
+};
+
 }  // namespace chairlift

@@ -9,13 +9,15 @@ PlanError PlannedStep::fill(Plan& plan) {
     cu_seqlens_q_.resize(plan.num_rows + 1), seq_lens_.resize(plan.num_rows);
     sample_tokens_.resize(plan.num_samples), groups_.resize(plan.num_groups);
     if (const PlanError error = fill_tokens(plan)) return error;
+    if (const PlanError error = check_saves(plan)) return error;
     table_width_ = (max_seq_len_ + plan.block_size - 1) / plan.block_size;
     block_tables_.resize((size_t)plan.num_groups * plan.num_rows * table_width_);
     slot_mapping_.resize((size_t)plan.num_groups * plan.num_tokens);
     for (int group = 0; group < plan.num_groups; group++)
         if (const PlanError error = fill_slots(plan, group)) return error;
     step = {plan.num_tokens,      plan.num_rows,    ids_.data(),    positions_.data(),
-            cu_seqlens_q_.data(), seq_lens_.data(), groups_.data(), plan.caches};
+            cu_seqlens_q_.data(), seq_lens_.data(), groups_.data(), plan.caches,
+            plan.packed_inputs,   plan.saves,       plan.num_saves, plan.states};
     return NO_ERROR;
 }
 
@@ -43,6 +45,17 @@ PlanError PlannedStep::fill_tokens(Plan& plan) {
         const int32_t row = ids[plan.num_tokens + sample];
         if (row < 0 || row >= plan.num_rows) return INVALID_PLAN;
         sample_tokens_[sample] = cu_seqlens_q_[row + 1] - 1;
+    }
+    return NO_ERROR;
+}
+
+PlanError PlannedStep::check_saves(const Plan& plan) const {
+    for (int i = 0; i < plan.num_saves; i++) {
+        const StateSave& save = plan.saves[i];
+        if (save.row < 0 || save.row >= plan.num_rows || save.entry < 0 || save.entry >= plan.num_entries)
+            return INVALID_PLAN;
+        if (save.num_tokens < 1 || save.num_tokens > cu_seqlens_q_[save.row + 1] - cu_seqlens_q_[save.row])
+            return INVALID_PLAN;
     }
     return NO_ERROR;
 }

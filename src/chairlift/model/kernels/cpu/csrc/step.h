@@ -19,6 +19,12 @@ struct StepCache {
     void* values;
 };
 
+// The states of one layer that has them, [entries, ...].
+struct StepState {
+    float* convolution;
+    float* recurrent;  // null for a layer with a convolution only
+};
+
 // The input of one step. The caller owns all arrays and must not change them while the step runs.
 struct Step {
     int32_t num_tokens, num_seqs;
@@ -28,6 +34,11 @@ struct Step {
     const int32_t* seq_lens;      // [num_seqs]
     const StepGroup* groups;
     const StepCache* caches;      // by index of the layer in its group
+    const int32_t* slots;         // [num_seqs] entry of each sequence's states; null without layers that have states
+    const StateSave* saves;       // [num_saves]
+    int32_t num_saves;
+    const StepState* states;      // by index of the layer among those with states
+    StateRows state_rows() const { return {cu_seqlens_q, seq_lens, slots, saves, num_saves}; }
 };
 
 constexpr int32_t LAST_SAMPLED = -1;
@@ -43,6 +54,10 @@ struct Plan {
     int32_t writes_kv;             // 0: keys and values are not written
     const StepCache* caches;
     int32_t invalid_token;         // out: the id that the vocabulary lacks, on INVALID_TOKEN
+    const StateSave* saves;        // [num_saves]
+    int32_t num_saves;
+    int32_t num_entries;           // of the states: slots and checkpoints
+    const StepState* states;       // by index of the layer among those with states
 };
 
 enum PlanError : int { NO_ERROR = 0, OUT_OF_MEMORY = -1, INVALID_TOKEN = -2, INVALID_PLAN = -3 };
@@ -61,6 +76,7 @@ public:
 private:
     PlanError fill_tokens(Plan& plan);
     PlanError fill_slots(const Plan& plan, int group);
+    PlanError check_saves(const Plan& plan) const;
 
     int32_t max_seq_len_ = 0, table_width_ = 0;
     std::vector<int64_t> ids_, positions_, slot_mapping_;

@@ -1,0 +1,61 @@
+"""StateCache: shapes and dtypes, copies between slots and checkpoints."""
+
+import numpy as np
+import torch
+
+from chairlift.model.batch.state_cache import StateCache, state_dtype
+from chairlift.model.config.state_layers import StateShape
+
+CPU = torch.device("cpu")
+SHAPES = [StateShape((3, 16), (2, 4, 8)), StateShape((2, 16))]
+
+
+def numbered() -> StateCache:
+    """Return a cache whose entry i holds i everywhere."""
+    cache = StateCache(SHAPES, 3, 2, torch.float32, CPU)
+    for layer in cache.layers:
+        for tensor in layer.tensors():
+            tensor.add_(torch.arange(5).view(-1, *[1] * (tensor.ndim - 1)))
+    return cache
+
+
+def values(cache: StateCache) -> list[list[float]]:
+    """Return, for each tensor, the value of each entry, which must be the same everywhere in it."""
+    found = []
+    for layer in cache.layers:
+        for tensor in layer.tensors():
+            flat = tensor.flatten(1)
+            assert (flat == flat[:, :1]).all()
+            found.append(flat[:, 0].tolist())
+    return found
+
+
+def test_states_are_zeros_of_float32_or_float64() -> None:
+    for dtype, wide in ((torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64,) * 2):
+        cache = StateCache(SHAPES, 3, 2, dtype, CPU)
+        first, second = cache.layers
+        assert first.recurrent is not None and second.recurrent is None
+        assert (first.convolution.shape, first.recurrent.shape) == ((5, 3, 16), (5, 2, 4, 8))
+        assert {tensor.dtype for layer in cache.layers for tensor in layer.tensors()} == {wide} == {state_dtype(dtype)}
+        assert cache.num_bytes == 5 * sum(shape.num_bytes(wide.itemsize) for shape in SHAPES)
+        assert values(cache) == [[0.0] * 5] * 3
+
+
+def test_loads_copy_the_states_as_they_were_before() -> None:
+    cache = numbered()
+    cache.load(np.array([[3, 0], [4, 3], [0, 1]], np.int32))
+    assert values(cache) == [[3.0, 0.0, 2.0, 4.0, 4.0]] * 3
+    cache.load(np.empty((0, 2), np.int32))
+    assert values(cache) == [[3.0, 0.0, 2.0, 4.0, 4.0]] * 3
+
+
+def test_a_slot_is_saved_to_a_checkpoint() -> None:
+    cache = numbered()
+    cache.save(1, 0)
+    assert values(cache) == [[0.0, 1.0, 2.0, 1.0, 4.0]] * 3
+
+
+def test_an_entry_is_cleared() -> None:
+    cache = numbered()
+    cache.clear(2)
+    assert values(cache) == [[0.0, 1.0, 0.0, 3.0, 4.0]] * 3
