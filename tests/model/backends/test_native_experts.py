@@ -3,15 +3,19 @@
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
+from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.backends.native_experts import NativeExperts
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.experts_config import EXPERT_DEFAULTS, ExpertsConfig, read_experts
+from chairlift.model.config.runner_config import FILE_QUANTIZATION
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import PackedWeight, Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
@@ -19,7 +23,12 @@ from chairlift.model.kernels.cpu.weight_kinds import DTYPES, KINDS
 from chairlift.model.layers.expert_router import ChosenExperts
 from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.ops import TorchOps
+from chairlift.model.weights.checkpoint import Checkpoint
+from chairlift.model.weights.formats.safetensors import stored_weights
+from chairlift.model.weights.formats.stacked_experts import canonical_experts
+from chairlift.model.weights.gguf_blocks import dequantize
 from chairlift.model.weights.parameter_loader import ParameterLoader, Part
+from chairlift.model.weights.stored_weight import by_name
 from support_experts import NAME, config_of
 from support_native import Operations, blocks, instruction_sets, linear, need_native, row_dtype
 from support_shares import for_each
@@ -198,9 +207,33 @@ def test_experts_in_blocks_of_a_file_multiply_as_their_numbers(name: str, kind: 
     assert expected.isfinite().all() and error(found, expected) < 0.05
 
 
-def dense_of(rows_of_blocks: Any) -> Tensor:
-    from chairlift.model.weights.gguf_blocks import dequantize
+def test_the_codes_of_gpt_oss_stay_those_of_its_files(tmp_path: Path) -> None:
+    need_native()
+    architecture, dice = "GptOssForCausalLM", torch.Generator().manual_seed(2)
 
+    def stacked(name: str, outputs: int, inputs: int) -> dict[str, Tensor]:
+        blocks = torch.randint(0, 256, (6, outputs, inputs // 32, 16), generator=dice, dtype=torch.uint8)
+        scales = torch.randint(120, 126, (6, outputs, inputs // 32), generator=dice, dtype=torch.uint8)
+        bias = torch.randn(6, outputs, generator=dice).bfloat16()
+        return {f"experts.{name}_blocks": blocks, f"experts.{name}_scales": scales, f"experts.{name}_bias": bias}
+
+    tensors = stacked("gate_up_proj", 128, HIDDEN) | stacked("down_proj", HIDDEN, 64)
+    tensors["router.weight"] = torch.randn(6, HIDDEN, generator=dice).bfloat16()
+    tensors["router.bias"] = torch.randn(6, generator=dice).bfloat16()
+    save_file({f"{NAME}.{name}": tensor for name, tensor in tensors.items()}, tmp_path / "model.safetensors")
+    checkpoint = Checkpoint(by_name(canonical_experts(architecture, stored_weights(tmp_path, architecture))))
+    config, cpu = config_of(architecture, intermediate_size=64), torch.device("cpu")
+    loader = NativeBackend(FILE_QUANTIZATION, 2).wrap_loader(checkpoint.loader(torch.bfloat16, cpu))
+    native = Experts.load(loader, NAME, config, HIDDEN)
+    for weight in (*native.weights.gate_up, *native.weights.down):
+        assert isinstance(weight, PackedWeight) and weight.struct.kind == library.MXFP4
+    x = rows(25)
+    expected = Experts.load(checkpoint.loader(torch.float64, cpu), NAME, config, HIDDEN)(x, OPS)
+    for name in instruction_sets():
+        assert error(Layer(native, name, torch.bfloat16)(x), expected) < 0.03
+
+
+def dense_of(rows_of_blocks: Any) -> Tensor:
     return torch.from_numpy(dequantize(rows_of_blocks.rows, rows_of_blocks.type)).double()
 
 

@@ -36,6 +36,7 @@ class NativeExperts:
         self._native = library.load()
         self._packer = Packer(pool, library.FLOAT32, torch.float32)
         self._buffers: dict[tuple[str, int, int, int, int], int] = {}
+        self._quantized_rows: set[tuple[int, int]] = set()  # of the layer that is added: source and target
         self._kept: list[object] = []
 
     def input_kind(self, experts: Experts) -> int:
@@ -63,6 +64,7 @@ class NativeExperts:
         count, chosen = len(weights.down), experts.router.config.experts_per_token
         first, down = _packed(weights.gate_up[0]), _packed(weights.down[0])
         self._kept.append(experts)
+        self._quantized_rows.clear()
         plan, logits = self._add_router(experts.router, shared, normed, kind, router_rows)
         quantized_down = _row_kind(down)
         gated_kind = self._own_kind if quantized_down is None else library.F32
@@ -145,11 +147,13 @@ class NativeExperts:
         )  # fmt: skip
 
     def _quantized(self, name: str, source: int, weight: PackedWeight) -> int:
-        """Return the buffer that a weight multiplies: `source`, or its quantized rows, which are computed here."""
+        """Return the buffer that a weight multiplies: `source`, or its rows, which are quantized once in a layer."""
         if _row_kind(weight) is None:
             return source
         target = self._buffer_of_rows(name, library.QUANTIZED, weight)
-        self._native.add_quantize(self._decoder, source, target)
+        if (source, target) not in self._quantized_rows:
+            self._quantized_rows.add((source, target))
+            self._native.add_quantize(self._decoder, source, target)
         return target
 
     def _buffer_of_rows(self, name: str, kind: int, weight: PackedWeight, pairs: int = 1) -> int:

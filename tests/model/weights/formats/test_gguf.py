@@ -11,8 +11,9 @@ import torch
 from chairlift.core.errors import ModelError, UnsupportedModel
 from chairlift.model.architectures.model_building import parameter_shapes
 from chairlift.model.config.decoder_config import read_decoder_config
-from chairlift.model.config.gguf_file import read_gguf
+from chairlift.model.config.gguf_file import GGUFTensor, read_gguf
 from chairlift.model.config.gguf_folder import gguf_folder
+from chairlift.model.config.gguf_types import TYPES_BY_NAME
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
@@ -21,6 +22,8 @@ from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.checkpoint_fingerprint import fingerprint
 from chairlift.model.weights.formats import dense_rows, gguf
 from chairlift.model.weights.formats.registry import format_of, is_safetensors
+from chairlift.model.weights.gguf_blocks import dequantize
+from support_gguf import random_blocks
 from support_gguf_models import write_gguf
 from support_native import need_native
 from support_shares import FULL
@@ -151,3 +154,26 @@ def test_mutated_files_are_models_or_one_sentence(tmp_path: Path) -> None:
         except ModelError as error:
             messages.append(error.message)
     assert len(messages) > 50 and not [message for message in messages if "\n" in message or len(message) > 1000]
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "MXFP4", "F16"])
+def test_stacked_experts_are_matrices_with_codes_of_their_own(tmp_path: Path, kind: str) -> None:
+    of_kind, path = TYPES_BY_NAME[kind], tmp_path / "a.gguf"
+    if kind == "F16":
+        rows = np.random.default_rng(3).standard_normal((15, 256)).astype("<f2").view(np.uint8)
+    else:
+        rows = random_blocks(of_kind, 15, 256 // of_kind.block_size, seed=3)
+    path.write_bytes(bytes(64) + rows.tobytes())
+    tensor = GGUFTensor("blk.0.ffn_gate_exps.weight", (3, 5, 256), of_kind, path, 64, rows.nbytes)
+    stacked = gguf.GGUFWeight(tensor, None, 0.0, gguf.MappedFile(path))
+    whole = torch.from_numpy(dequantize(rows, of_kind)).view(3, 5, 256)
+    experts = gguf.split_experts(stacked)
+    assert len(experts) == 3
+    for index, expert in enumerate(experts):
+        assert expert.shape == (5, 256) and expert.name == tensor.name
+        assert torch.equal(expert.dense().float(), whole[index])
+        assert torch.equal(expert.dense((slice(1, 4), slice(30, 200))).float(), whole[index, 1:4, 30:200])
+        assert expert.codes_type == (None if kind == "F16" else kind)
+        if expert.codes_type is not None:
+            codes = expert.codes()
+            assert codes.shape == (5, 256) and np.array_equal(codes.rows, rows[5 * index : 5 * index + 5])

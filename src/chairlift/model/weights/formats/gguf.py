@@ -115,6 +115,20 @@ class GGUFWeight:
         return [self.order[row] for row in rows]
 
 
+def split_experts(weight: GGUFWeight) -> tuple[GGUFWeight, ...]:
+    """Return the matrices [O, I] of a stacked weight [E, O, I], one for each expert; they have codes of their own."""
+    tensor = weight.tensor
+    count, *matrix = tensor.shape
+    size = tensor.num_bytes // count
+    return tuple(
+        replace(
+            weight,
+            tensor=replace(tensor, shape=tuple(matrix), offset=tensor.offset + index * size, num_bytes=size),
+        )
+        for index in range(count)
+    )
+
+
 class MappedFile:
     """The bytes of a file, mapped when they are first read; the weights in it keep it alive."""
 
