@@ -41,6 +41,19 @@ class Opaque:
         return sum(shape[0] for _, shape in self.parts), self.parts[0][1][1]
 
 
+def test_weights_of_two_types_stay_apart() -> None:
+    def pack(parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> LinearWeight:
+        weight = torch.cat([loader.read(*part) for part in parts])
+        return Opaque(list(parts), gated) if parts[0][0].startswith("m.2.") else weight
+
+    loader = ParameterLoader(lambda name, shape: torch.full(shape, float(name.split(".")[1])), pack=pack)
+    found = ExpertWeights.load(loader, "m", config_of("MixtralForCausalLM"), 24)
+    assert found.stacked is None
+    for weights in (found.gate_up, found.down):
+        assert [isinstance(each, Opaque) for each in weights] == [False, False, True, False, False]
+        assert [float(each[0, 0]) for each in weights if isinstance(each, torch.Tensor)] == [0.0, 1.0, 3.0, 4.0]
+
+
 def test_packed_weights_stay_apart() -> None:
     def pack(parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> LinearWeight:
         return Opaque(list(parts), gated)

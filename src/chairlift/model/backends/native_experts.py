@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from chairlift.core.errors import ConfigError
 from chairlift.model.backends.native_attention import BUFFER_KINDS
 from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.kernels.cpu.packing import PackedWeight, Packer, gated_rows, padded_inputs
@@ -58,7 +59,7 @@ class NativeExperts:
             factor: of the result.
             router_rows: a float32 buffer of the rows of a router that has a norm; None: `normed`.
 
-        Raises MemoryError.
+        Raises MemoryError, and ConfigError for experts of several kinds.
         """
         weights, shared, kind = experts.weights, experts.shared, self.input_kind(experts)
         count, chosen = len(weights.down), experts.router.config.experts_per_token
@@ -171,10 +172,17 @@ class NativeExperts:
         return self._buffers[key]
 
     def _pointers(self, weights: Sequence[LinearWeight]) -> "ctypes.Array[ctypes._Pointer[kernel_structs.Weight]]":
-        """Return the addresses of the experts' weights, of one shape and of rows of one kind."""
+        """Return the addresses of the experts' weights.
+
+        Raises ConfigError for experts whose rows are quantized in several ways.
+        """
         packed = [_packed(each) for each in weights]
-        kinds = {(each.shape, _row_kind(each), each.struct.kind in CODE_LAYOUTS) for each in packed}
-        assert len(kinds) == 1, f"experts of several kinds: {kinds}"
+        assert len({each.shape for each in packed}) == 1, "experts of several shapes"
+        if len({_row_kind(each) for each in packed}) > 1:
+            raise ConfigError(
+                "the native kernels cannot multiply experts of a layer some of which have codes and others have not; "
+                "set quantization to none", option="quantization",
+            )  # fmt: skip
         pointers = (ctypes.POINTER(kernel_structs.Weight) * len(packed))(
             *(ctypes.pointer(each.struct) for each in packed)
         )
