@@ -15,6 +15,7 @@ from chairlift.model.layers.fused_ops import FusedOps
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.formats.stacked_experts import canonical_experts
+from chairlift.model.weights.parameter_loader import ParameterLoader
 from chairlift.model.weights.shard import Shard
 from chairlift.model.weights.stored_weight import by_name
 from support_experts import (
@@ -133,6 +134,19 @@ def test_a_row_is_the_same_alone_and_in_any_batch_and_order(architecture: str) -
     order = torch.randperm(37, generator=torch.Generator().manual_seed(4))
     torch.testing.assert_close(experts(x[order], OPS), together[order], **bounds)
     assert experts(x[:0], OPS).shape == (0, HIDDEN)
+
+
+@for_each("architecture", LAYOUTS)
+def test_every_tensor_of_transformers_is_loaded_once_and_no_other(architecture: str) -> None:
+    tensors, taken = layer_tensors(architecture, hf_layer(architecture)), []
+
+    def read(name: str, shape: tuple[int, ...]) -> Tensor:
+        taken.append(name)
+        assert tuple(tensors[name].shape) == shape
+        return tensors[name]
+
+    Experts.load(ParameterLoader(read, read_float32=read), NAME, config_of(architecture), HIDDEN)
+    assert sorted(taken) == sorted(tensors)
 
 
 @for_each("architecture", ["Qwen2MoeForCausalLM", "GptOssForCausalLM", "DeepseekV3ForCausalLM"])

@@ -44,8 +44,8 @@ class ExpertWeights:
             return loader.linear_weight([(f"{expert}.down_proj.weight", (hidden, inner))])
 
         def biases(projections: Sequence[str], rows: int) -> Tensor:
-            parts = [(f"{expert}.{each}_proj.bias", (rows,)) for expert in names for each in projections]
-            return loader.concat(parts).view(len(names), -1)
+            of_experts = ([(f"{expert}.{each}_proj.bias", (rows,)) for each in projections] for expert in names)
+            return torch.stack([loader.concat(parts) for parts in of_experts])
 
         first, gate_up_stack = _load_each(names, gate_up)
         second, down_stack = _load_each(names, down)
@@ -63,8 +63,8 @@ def _load_each(
     stacked: Tensor | None = None
     for index, name in enumerate(names):
         weight = load(name)
-        if not isinstance(weight, Tensor) or weight.layout != torch.strided:
-            # Codes may not fit a type of one expert and fit that of another, which then is no plain tensor.
+        # Codes may fit a type of one expert and not that of another. Numbers that only have a shape need no memory.
+        if not isinstance(weight, Tensor) or weight.layout != torch.strided or not weight.is_contiguous():
             return (*weights, weight, *map(load, names[index + 1 :])), None
         if stacked is None:
             stacked = weight.new_empty(len(names), *weight.shape)
