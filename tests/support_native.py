@@ -135,7 +135,7 @@ def add_linear(
     """Add a linear operation from one buffer to another; `bias` is an address."""
     segments = (ctypes.POINTER(kernel_structs.Weight) * len(weight.segments))(*map(ctypes.pointer, weight.segments))
     on.native.add_linear(
-        on.handle, source, segments, len(segments), bias, mode, library.ACTIVATIONS[activation], None, target
+        on.handle, source, segments, len(segments), bias, mode, library.EXPERT_ACTIVATIONS[activation], None, target
     )
 
 

@@ -3,15 +3,20 @@
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
+from chairlift.core.errors import ConfigError
+from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.backends.native_experts import NativeExperts
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.experts_config import EXPERT_DEFAULTS, ExpertsConfig, read_experts
+from chairlift.model.config.runner_config import FILE_QUANTIZATION
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import PackedWeight, Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
@@ -19,7 +24,12 @@ from chairlift.model.kernels.cpu.weight_kinds import DTYPES, KINDS
 from chairlift.model.layers.expert_router import ChosenExperts
 from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.ops import TorchOps
+from chairlift.model.weights.checkpoint import Checkpoint
+from chairlift.model.weights.formats.safetensors import stored_weights
+from chairlift.model.weights.formats.stacked_experts import canonical_experts
+from chairlift.model.weights.gguf_blocks import dequantize
 from chairlift.model.weights.parameter_loader import ParameterLoader, Part
+from chairlift.model.weights.stored_weight import by_name
 from support_experts import NAME, config_of
 from support_native import Operations, blocks, instruction_sets, linear, need_native, row_dtype
 from support_shares import for_each
@@ -62,14 +72,15 @@ class Layer:
 
     def __init__(
         self, experts: Experts, name: str, dtype: torch.dtype, *, threads: int = 2, adds: bool = False,
-        factor: float = 1.0,
+        factor: float = 1.0, hidden: int = HIDDEN,
     ) -> None:  # fmt: skip
+        self.hidden = hidden
         self.on = Operations(name, threads)
-        self.native = NativeExperts(self.on.handle, self.on.pool, dtype, HIDDEN)
+        self.native = NativeExperts(self.on.handle, self.on.pool, dtype, hidden)
         kind = self.native.input_kind(experts)
         self.dtype = torch.float32 if kind == library.F32 else torch.bfloat16
-        self.source, self.out = self.on.buffer(kind, HIDDEN), self.on.buffer(library.F32, HIDDEN)
-        self.residual = self.on.buffer(library.F32, HIDDEN)
+        self.source, self.out = self.on.buffer(kind, hidden), self.on.buffer(library.F32, hidden)
+        self.residual = self.on.buffer(library.F32, hidden)
         self.has_norm = experts.router.config.norm_eps is not None
         self.native.add(
             experts,
@@ -83,11 +94,11 @@ class Layer:
     def __call__(self, x: Tensor, *, initial: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
         count = len(x)
         assert self.on.native.reserve(self.on.handle, count) == 0
-        self.on.rows(self.source, count, self.dtype)[:, :HIDDEN] = x.to(self.dtype)
-        out = self.on.rows(self.out, count, torch.float32)[:, :HIDDEN]
+        self.on.rows(self.source, count, self.dtype)[:, : self.hidden] = x.to(self.dtype)
+        out = self.on.rows(self.out, count, torch.float32)[:, : self.hidden]
         out.fill_(7.0) if initial is None else out.copy_(initial)
         if residual is not None:
-            self.on.rows(self.residual, count, torch.float32)[:, :HIDDEN] = residual
+            self.on.rows(self.residual, count, torch.float32)[:, : self.hidden] = residual
         self.on.run(count)
         return out.clone()
 
@@ -131,6 +142,24 @@ def test_the_result_is_added_and_multiplied_by_a_factor(name: str, kind: str) ->
     plain = Layer(native, name, dtype)(x)
     added = Layer(native, name, dtype, adds=True, factor=0.22)(x, initial=initial)
     torch.testing.assert_close(added, initial + 0.22 * plain, rtol=1e-5, atol=1e-6)
+
+
+@for_each("kind", BOUNDS)
+@for_each(
+    ("architecture", "sizes"),
+    [
+        ("Qwen2MoeForCausalLM", {"moe_intermediate_size": 45, "shared_expert_intermediate_size": 37}),
+        ("GptOssForCausalLM", {"intermediate_size": 45}),
+    ],
+)
+@for_each("name", instruction_sets())
+def test_sizes_that_fill_no_vector(name: str, architecture: str, sizes: dict[str, int], kind: str) -> None:
+    config = config_of(architecture, **sizes)
+    exact = parameters(config)
+    native, reference = (Experts.load(loader, NAME, config, 77) for loader in (packed(exact, kind), exact))
+    x = rows(9)[:, :77]
+    found = Layer(native, name, row_dtype(KINDS[kind]), hidden=77)(x)
+    assert found.shape == (9, 77) and error(found, reference(x, OPS)) < BOUNDS[kind]
 
 
 @for_each("kind", BOUNDS)
@@ -198,9 +227,33 @@ def test_experts_in_blocks_of_a_file_multiply_as_their_numbers(name: str, kind: 
     assert expected.isfinite().all() and error(found, expected) < 0.05
 
 
-def dense_of(rows_of_blocks: Any) -> Tensor:
-    from chairlift.model.weights.gguf_blocks import dequantize
+def test_the_codes_of_gpt_oss_stay_those_of_its_files(tmp_path: Path) -> None:
+    need_native()
+    architecture, dice = "GptOssForCausalLM", torch.Generator().manual_seed(2)
 
+    def stacked(name: str, outputs: int, inputs: int) -> dict[str, Tensor]:
+        blocks = torch.randint(0, 256, (6, outputs, inputs // 32, 16), generator=dice, dtype=torch.uint8)
+        scales = torch.randint(120, 126, (6, outputs, inputs // 32), generator=dice, dtype=torch.uint8)
+        bias = torch.randn(6, outputs, generator=dice).bfloat16()
+        return {f"experts.{name}_blocks": blocks, f"experts.{name}_scales": scales, f"experts.{name}_bias": bias}
+
+    tensors = stacked("gate_up_proj", 128, HIDDEN) | stacked("down_proj", HIDDEN, 64)
+    tensors["router.weight"] = torch.randn(6, HIDDEN, generator=dice).bfloat16()
+    tensors["router.bias"] = torch.randn(6, generator=dice).bfloat16()
+    save_file({f"{NAME}.{name}": tensor for name, tensor in tensors.items()}, tmp_path / "model.safetensors")
+    checkpoint = Checkpoint(by_name(canonical_experts(architecture, stored_weights(tmp_path, architecture))))
+    config, cpu = config_of(architecture, intermediate_size=64), torch.device("cpu")
+    loader = NativeBackend(FILE_QUANTIZATION, 2).wrap_loader(checkpoint.loader(torch.bfloat16, cpu))
+    native = Experts.load(loader, NAME, config, HIDDEN)
+    for weight in (*native.weights.gate_up, *native.weights.down):
+        assert isinstance(weight, PackedWeight) and weight.struct.kind == library.MXFP4
+    x = rows(25)
+    expected = Experts.load(checkpoint.loader(torch.float64, cpu), NAME, config, HIDDEN)(x, OPS)
+    for name in instruction_sets():
+        assert error(Layer(native, name, torch.bfloat16)(x), expected) < 0.03
+
+
+def dense_of(rows_of_blocks: Any) -> Tensor:
     return torch.from_numpy(dequantize(rows_of_blocks.rows, rows_of_blocks.type)).double()
 
 
@@ -271,6 +324,21 @@ def test_one_decoder_may_have_several_layers_which_share_buffers() -> None:
         on.run(6)
         for layer, out in zip(layers, outs, strict=True):
             assert torch.equal(on.rows(out, 6, torch.float32)[:, :HIDDEN], Layer(layer, name, torch.bfloat16)(x))
+
+
+def test_experts_with_codes_beside_others_without_are_refused_with_a_remedy() -> None:
+    config = config_of("MixtralForCausalLM")
+    exact = parameters(config)
+    some = packed(exact, "int8"), packed(exact, "bfloat16")
+
+    def pack(parts: Sequence[Part], own: ParameterLoader, *, gated: bool) -> PackedWeight:
+        weight = some[".3." in parts[0][0]].linear_weight(parts, gated=gated)
+        assert isinstance(weight, PackedWeight)
+        return weight
+
+    experts = Experts.load(replace(some[1], pack=pack), NAME, config, HIDDEN)
+    with pytest.raises(ConfigError, match="some of which have codes and others have not; set quantization to none"):
+        Layer(experts, instruction_sets()[0], torch.bfloat16)
 
 
 def test_plain_weights_are_an_error_of_ours() -> None:

@@ -10,17 +10,21 @@ from torch import Tensor
 from chairlift.model.attention.triton import TritonAttention
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.activations import ACTIVATIONS
+from chairlift.model.config.experts_config import SOFTMAX, ExpertRouterConfig
 from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.decoder import TorchDecoder
+from chairlift.model.layers.expert_router import ExpertRouter
+from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.layers.triton_ops import TritonOps, int4_product
 from chairlift.model.loading.model_building import load_model
 from chairlift.model.sampling.device.triton_sampling import TritonSamplingOps
+from chairlift.model.weights.expert_weights import ExpertWeights
 from support_batches import Row, make_batch
 from support_models import save_tiny
-from support_shares import FULL
+from support_shares import FULL, for_each
 
 CPU = torch.device("cpu")
 OPS = BatchInvariantOps()
@@ -55,6 +59,21 @@ def test_a_row_has_the_same_bits_alone_and_at_any_place_of_a_batch(name: str) ->
     assert torch.equal(call(x[order].contiguous()), together[order])
     for at in (0, 7, TOKENS - 1):
         assert torch.equal(call(x[at : at + 1].contiguous())[0], together[at])
+
+
+@for_each("is_stacked", [True, False])
+def test_a_row_has_its_bits_after_a_layer_of_experts(is_stacked: bool) -> None:
+    gate_up, down = drawn(7, 2 * 20, 48) * 0.2, drawn(7, 48, 20) * 0.2
+    weights = ExpertWeights(tuple(gate_up), tuple(down), None, None, "silu", (gate_up, down) if is_stacked else None)
+    config = ExpertRouterConfig(
+        num_experts=7, experts_per_token=3, scoring=SOFTMAX, float32="scores", renormalizes=True
+    )
+    experts, x = Experts(ExpertRouter(config, drawn(7, 48)), weights, None), drawn(TOKENS, 48)
+    together, order = experts(x, OPS), torch.randperm(TOKENS, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(together, experts(x, TorchOps()), rtol=1e-4, atol=1e-4)
+    assert torch.equal(experts(x[order], OPS), together[order])
+    for at in (0, 7, TOKENS - 1):
+        assert torch.equal(experts(x[at : at + 1], OPS)[0], together[at])
 
 
 def test_a_product_of_columns_that_lie_apart_equals_torch() -> None:

@@ -6,15 +6,23 @@ import pytest
 import torch
 from torch import Tensor
 
+from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.experts_config import EXPERT_DEFAULTS, read_experts
+from chairlift.model.layers import onednn_linear
 from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.fused_ops import FusedOps
 from chairlift.model.layers.ops import TorchOps
+from chairlift.model.weights.checkpoint import Checkpoint
+from chairlift.model.weights.formats.stacked_experts import canonical_experts
+from chairlift.model.weights.parameter_loader import ParameterLoader
+from chairlift.model.weights.shard import Shard
+from chairlift.model.weights.stored_weight import by_name
 from support_experts import (
     HIDDEN,
     LAYOUTS,
     NAME,
+    HeldWeight,
     canonical_tensors,
     config_of,
     hf_layer,
@@ -25,7 +33,7 @@ from support_experts import (
 )
 from support_shares import for_each
 
-OPS = TorchOps()
+OPS, CPU = TorchOps(), torch.device("cpu")
 FLOAT32_ROUTERS = {"DeepseekV3ForCausalLM": 1e-6, "Glm4MoeForCausalLM": 1e-6}
 """Architecture -> tolerance where the factors are float32 in a float64 model and their sum has another order."""
 
@@ -128,17 +136,48 @@ def test_a_row_is_the_same_alone_and_in_any_batch_and_order(architecture: str) -
     assert experts(x[:0], OPS).shape == (0, HIDDEN)
 
 
+@for_each("architecture", LAYOUTS)
+def test_every_tensor_of_transformers_is_loaded_once_and_no_other(architecture: str) -> None:
+    tensors, taken = layer_tensors(architecture, hf_layer(architecture)), []
+
+    def read(name: str, shape: tuple[int, ...]) -> Tensor:
+        taken.append(name)
+        assert tuple(tensors[name].shape) == shape
+        return tensors[name]
+
+    Experts.load(ParameterLoader(read, read_float32=read), NAME, config_of(architecture), HIDDEN)
+    assert sorted(taken) == sorted(tensors)
+
+
+@for_each("architecture", ["Qwen2MoeForCausalLM", "GptOssForCausalLM", "DeepseekV3ForCausalLM"])
+def test_the_parts_of_ranks_add_up_to_the_layer(architecture: str) -> None:
+    module, x = hf_layer(architecture), rows(20)
+    prefix = LAYOUTS[architecture].prefix
+    stored = (
+        (name, HeldWeight(name, tensor))
+        for name, tensor in ((f"model.layers.0.{prefix}.{key}", each) for key, each in module.state_dict().items())
+    )
+    checkpoint = Checkpoint(by_name(canonical_experts(architecture, stored)))
+    config, total = config_of(architecture), torch.zeros_like(x)
+    for rank in range(2):
+        loader = checkpoint.loader(torch.float64, CPU, Shard(rank, 2))
+        total += Experts.load(loader, NAME, config.of_ranks(2), HIDDEN)(x, OPS)
+    torch.testing.assert_close(total, loaded(architecture, module)(x, OPS), rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @for_each("architecture", LAYOUTS)
 def test_in_narrow_dtypes_only_roundings_differ(architecture: str, dtype: torch.dtype) -> None:
     module, x = hf_layer(architecture), rows(30)
-    experts, exact = loaded(architecture, module, dtype), loaded(architecture, module)
+    exact = loaded(architecture, module)
     narrow = x.to(dtype)
     # One choice for both: rounded logits may choose another expert.
     chosen = exact.router(narrow.double(), OPS)
     same = chosen._replace(factors=chosen.factors.float())
     expected = exact.of_chosen(narrow.double(), chosen, OPS)
-    for ops in (OPS, FusedOps(packs=False)):
+    for ops in (OPS, FusedOps(packs=False), FusedOps(packs=onednn_linear.usable(dtype, CPU))):
+        loader = TorchBackend(ops).wrap_loader(loader_of(layer_tensors(architecture, module), dtype))
+        experts = Experts.load(loader, NAME, config_of(architecture), HIDDEN)
         found = experts.of_chosen(narrow, same, ops)
         assert found.dtype == dtype
         error = (found.double() - expected).norm() / expected.norm()

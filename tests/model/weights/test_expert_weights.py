@@ -41,6 +41,40 @@ class Opaque:
         return sum(shape[0] for _, shape in self.parts), self.parts[0][1][1]
 
 
+def test_names_and_shapes_are_found_without_memory() -> None:
+    """As model_building.parameter_shapes does: a parameter is one expanded number, and several joined are the first."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    scalar = torch.zeros(())
+
+    def record(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        shapes[name] = shape
+        return scalar.expand(shape)
+
+    def pack(parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> LinearWeight:
+        return loader.concat(parts)
+
+    loader = ParameterLoader(record, join=lambda parts: parts[0], pack=pack)
+    found = ExpertWeights.load(loader, f"{NAME}.experts", config_of(GPT_OSS), HIDDEN)
+    expected = {name: tuple(each.shape) for name, each in layer_tensors(GPT_OSS, hf_layer(GPT_OSS)).items()}
+    assert shapes == {name: shape for name, shape in expected.items() if ".experts." in name}
+    assert found.stacked is None
+    for weight in (*found.gate_up, *found.down):
+        assert isinstance(weight, torch.Tensor) and weight.untyped_storage().data_ptr() == scalar.data_ptr()
+
+
+def test_weights_of_two_types_stay_apart() -> None:
+    def pack(parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> LinearWeight:
+        weight = torch.cat([loader.read(*part) for part in parts])
+        return Opaque(list(parts), gated) if parts[0][0].startswith("m.2.") else weight
+
+    loader = ParameterLoader(lambda name, shape: torch.full(shape, float(name.split(".")[1])), pack=pack)
+    found = ExpertWeights.load(loader, "m", config_of("MixtralForCausalLM"), 24)
+    assert found.stacked is None
+    for weights in (found.gate_up, found.down):
+        assert [isinstance(each, Opaque) for each in weights] == [False, False, True, False, False]
+        assert [float(each[0, 0]) for each in weights if isinstance(each, torch.Tensor)] == [0.0, 1.0, 3.0, 4.0]
+
+
 def test_packed_weights_stay_apart() -> None:
     def pack(parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> LinearWeight:
         return Opaque(list(parts), gated)

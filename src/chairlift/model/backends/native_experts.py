@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from chairlift.core.errors import ConfigError
 from chairlift.model.backends.native_attention import BUFFER_KINDS
 from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.kernels.cpu.packing import PackedWeight, Packer, gated_rows, padded_inputs
@@ -36,6 +37,7 @@ class NativeExperts:
         self._native = library.load()
         self._packer = Packer(pool, library.FLOAT32, torch.float32)
         self._buffers: dict[tuple[str, int, int, int, int], int] = {}
+        self._quantized_rows: set[tuple[int, int]] = set()  # of the layer that is added: source and target
         self._kept: list[object] = []
 
     def input_kind(self, experts: Experts) -> int:
@@ -57,12 +59,13 @@ class NativeExperts:
             factor: of the result.
             router_rows: a float32 buffer of the rows of a router that has a norm; None: `normed`.
 
-        Raises MemoryError.
+        Raises MemoryError, and ConfigError for experts of several kinds.
         """
         weights, shared, kind = experts.weights, experts.shared, self.input_kind(experts)
         count, chosen = len(weights.down), experts.router.config.experts_per_token
         first, down = _packed(weights.gate_up[0]), _packed(weights.down[0])
         self._kept.append(experts)
+        self._quantized_rows.clear()
         plan, logits = self._add_router(experts.router, shared, normed, kind, router_rows)
         quantized_down = _row_kind(down)
         gated_kind = self._own_kind if quantized_down is None else library.F32
@@ -145,11 +148,13 @@ class NativeExperts:
         )  # fmt: skip
 
     def _quantized(self, name: str, source: int, weight: PackedWeight) -> int:
-        """Return the buffer that a weight multiplies: `source`, or its quantized rows, which are computed here."""
+        """Return the buffer that a weight multiplies: `source`, or its rows, which are quantized once in a layer."""
         if _row_kind(weight) is None:
             return source
         target = self._buffer_of_rows(name, library.QUANTIZED, weight)
-        self._native.add_quantize(self._decoder, source, target)
+        if (source, target) not in self._quantized_rows:
+            self._quantized_rows.add((source, target))
+            self._native.add_quantize(self._decoder, source, target)
         return target
 
     def _buffer_of_rows(self, name: str, kind: int, weight: PackedWeight, pairs: int = 1) -> int:
@@ -167,10 +172,17 @@ class NativeExperts:
         return self._buffers[key]
 
     def _pointers(self, weights: Sequence[LinearWeight]) -> "ctypes.Array[ctypes._Pointer[kernel_structs.Weight]]":
-        """Return the addresses of the experts' weights, of one shape and of rows of one kind."""
+        """Return the addresses of the experts' weights.
+
+        Raises ConfigError for experts whose rows are quantized in several ways.
+        """
         packed = [_packed(each) for each in weights]
-        kinds = {(each.shape, _row_kind(each), each.struct.kind in CODE_LAYOUTS) for each in packed}
-        assert len(kinds) == 1, f"experts of several kinds: {kinds}"
+        assert len({each.shape for each in packed}) == 1, "experts of several shapes"
+        if len({_row_kind(each) for each in packed}) > 1:
+            raise ConfigError(
+                "the native kernels cannot multiply experts of a layer some of which have codes and others have not; "
+                "set quantization to none", option="quantization",
+            )  # fmt: skip
         pointers = (ctypes.POINTER(kernel_structs.Weight) * len(packed))(
             *(ctypes.pointer(each.struct) for each in packed)
         )

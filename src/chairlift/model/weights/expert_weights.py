@@ -44,8 +44,8 @@ class ExpertWeights:
             return loader.linear_weight([(f"{expert}.down_proj.weight", (hidden, inner))])
 
         def biases(projections: Sequence[str], rows: int) -> Tensor:
-            parts = [(f"{expert}.{each}_proj.bias", (rows,)) for expert in names for each in projections]
-            return loader.concat(parts).view(len(names), -1)
+            of_experts = ([(f"{expert}.{each}_proj.bias", (rows,)) for each in projections] for expert in names)
+            return torch.stack([loader.concat(parts) for parts in of_experts])
 
         first, gate_up_stack = _load_each(names, gate_up)
         second, down_stack = _load_each(names, down)
@@ -58,14 +58,16 @@ class ExpertWeights:
 def _load_each(
     names: Sequence[str], load: Callable[[str], LinearWeight]
 ) -> tuple[tuple[LinearWeight, ...], Tensor | None]:
-    """Load the weight of each expert, one after another into a common tensor if they are plain ones."""
-    first = load(names[0])
-    if not isinstance(first, Tensor) or first.layout != torch.strided:
-        return (first, *map(load, names[1:])), None
-    stacked = first.new_empty(len(names), *first.shape)
-    stacked[0] = first
-    for index, name in enumerate(names[1:], 1):
+    """Load the weight of each expert, one after another into a common tensor as long as they are plain ones."""
+    weights: list[LinearWeight] = []
+    stacked: Tensor | None = None
+    for index, name in enumerate(names):
         weight = load(name)
-        assert isinstance(weight, Tensor), "one expert's weight is a tensor and another's is not"
+        # Codes may fit a type of one expert and not that of another. Numbers that only have a shape need no memory.
+        if not isinstance(weight, Tensor) or weight.layout != torch.strided or not weight.is_contiguous():
+            return (*weights, weight, *map(load, names[index + 1 :])), None
+        if stacked is None:
+            stacked = weight.new_empty(len(names), *weight.shape)
         stacked[index] = weight
-    return tuple(stacked), stacked
+        weights.append(stacked[index])
+    return tuple(weights), stacked

@@ -11,6 +11,7 @@ from torch.nn import functional
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import Packer, padded_inputs
 from chairlift.model.kernels.cpu.weight_kinds import DTYPES, KINDS
+from chairlift.model.layers.ops import clamped_swiglu
 from support_native import Operations, add_linear, instruction_sets, linear, row_dtype
 from support_shares import for_each
 
@@ -175,6 +176,28 @@ def test_activations_at_the_ends_of_the_numbers(name: str, activation: str) -> N
     found = linear(name, x, weight, library.BFLOAT16, bias=bias, mode=library.GATED, activation=activation)[:, 0]
     exact = functional.silu(gates.double()) if activation == "silu" else functional.gelu(gates.double())
     assert torch.allclose(found.double(), exact, rtol=1e-2, atol=1e-3)
+
+
+@for_each("kind", ["bfloat16", "float32"])
+@for_each("name", instruction_sets())
+def test_the_activation_of_gpt_oss_at_the_ends_of_the_numbers(name: str, kind: str) -> None:
+    ends = [-1e4, -200.0, -89.0, -52.0, -7.5, -1.0, 0.0, 1.0, 6.875, 7.0, 7.125, 1e4, torch.inf, -torch.inf, torch.nan]
+    pairs = torch.tensor([(gate, up) for gate in ends for up in ends])
+    # The weight takes the gate of a row from its first input and the up from its second; an infinity times 0 is NaN.
+    x = pairs[pairs.isfinite().all(1)].to(row_dtype(KINDS[kind]))
+    weight = torch.zeros(32, 2)
+    weight[:16, 0] = weight[16:, 1] = 1.0
+    found = linear(
+        name, x, weight.to(row_dtype(KINDS[kind])), KINDS[kind], mode=library.GATED, activation="clamped_swiglu"
+    )
+    exact = clamped_swiglu(x[:, :1].double(), x[:, 1:].double()).expand(-1, 16)
+    torch.testing.assert_close(found.double(), exact, rtol=1e-2 if kind == "bfloat16" else 1e-5, atol=1e-6)
+    for bad in (torch.nan, torch.inf):
+        invalid = linear(
+            name, torch.tensor([[bad, 1.0]]).to(x.dtype), weight.to(x.dtype), KINDS[kind], mode=library.GATED,
+            activation="clamped_swiglu",
+        )  # fmt: skip
+        assert not invalid.isfinite().any()
 
 
 @pytest.mark.parametrize("name", instruction_sets())

@@ -1,5 +1,6 @@
 """The format GGUF: numbers of whole tensors, of parts and of chunks, orders of rows, damaged scales, fingerprints."""
 
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import torch
 
 from chairlift.core.errors import ModelError, UnsupportedModel
 from chairlift.model.config.architectures.config_parsing import read_decoder_config
-from chairlift.model.config.gguf_file import read_gguf
+from chairlift.model.config.gguf_file import GGUFTensor, read_gguf
 from chairlift.model.config.gguf_folder import gguf_folder
+from chairlift.model.config.gguf_types import TYPES_BY_NAME
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
@@ -21,6 +23,8 @@ from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.checkpoint_fingerprint import fingerprint
 from chairlift.model.weights.formats import dense_rows, gguf
 from chairlift.model.weights.formats.registry import format_of, is_safetensors
+from chairlift.model.weights.gguf_blocks import dequantize
+from support_gguf import random_blocks
 from support_gguf_models import write_gguf
 from support_native import need_native
 from support_shares import FULL
@@ -151,3 +155,52 @@ def test_mutated_files_are_models_or_one_sentence(tmp_path: Path) -> None:
         except ModelError as error:
             messages.append(error.message)
     assert len(messages) > 50 and not [message for message in messages if "\n" in message or len(message) > 1000]
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "MXFP4", "F16"])
+def test_stacked_experts_are_matrices_with_codes_of_their_own(tmp_path: Path, kind: str) -> None:
+    of_kind, path = TYPES_BY_NAME[kind], tmp_path / "a.gguf"
+    if kind == "F16":
+        rows = np.random.default_rng(3).standard_normal((15, 256)).astype("<f2").view(np.uint8)
+    else:
+        rows = random_blocks(of_kind, 15, 256 // of_kind.block_size, seed=3)
+    path.write_bytes(bytes(64) + rows.tobytes())
+    tensor = GGUFTensor("blk.0.ffn_gate_exps.weight", (3, 5, 256), of_kind, path, 64, rows.nbytes)
+    stacked = gguf.GGUFWeight(tensor, None, 0.0, gguf.MappedFile(path))
+    whole = torch.from_numpy(dequantize(rows, of_kind)).view(3, 5, 256)
+    experts = gguf.expert_weights(stacked, 3)
+    assert experts is not None
+    assert list(experts) == [f"model.layers.0.mlp.experts.{index}.gate_proj.weight" for index in range(3)]
+    for index, expert in enumerate(experts.values()):
+        assert expert.shape == (5, 256) and expert.name == tensor.name
+        assert torch.equal(expert.dense().float(), whole[index])
+        assert torch.equal(expert.dense((slice(1, 4), slice(30, 200))).float(), whole[index, 1:4, 30:200])
+        assert expert.codes_type == (None if kind == "F16" else kind)
+        if expert.codes_type is not None:
+            codes = expert.codes()
+            assert codes.shape == (5, 256) and np.array_equal(codes.rows, rows[5 * index : 5 * index + 5])
+
+
+def test_joined_gates_and_ups_vectors_and_single_tensors_of_experts(tmp_path: Path) -> None:
+    path, numbers = tmp_path / "a.gguf", torch.arange(2.0 * 6 * 4)
+    path.write_bytes(numbers.numpy().tobytes())
+
+    def found(name: str, *shape: int, experts: int = 2) -> dict[str, Any] | None:
+        tensor = GGUFTensor(name, shape, TYPES_BY_NAME["F32"], path, 0, 4 * math.prod(shape))
+        weights = gguf.expert_weights(gguf.GGUFWeight(tensor, None, 0.0, gguf.MappedFile(path)), experts)
+        return None if weights is None else {key: each.dense() for key, each in weights.items()}
+
+    joined = found("blk.1.ffn_gate_up_exps.weight", 2, 6, 4)
+    assert joined is not None and len(joined) == 4
+    assert torch.equal(joined["model.layers.1.mlp.experts.1.gate_proj.weight"], numbers.view(4, 3, 4)[2])
+    biases = found("blk.1.ffn_down_exps.bias", 2, 6)
+    assert biases is not None
+    assert biases["model.layers.1.mlp.experts.1.down_proj.bias"].tolist() == [6.0, 7.0, 8.0, 9.0, 10.0, 11.0]
+    gate = found("blk.1.ffn_gate_inp_shexp.weight", 8)
+    assert gate is not None and gate["model.layers.1.mlp.shared_expert_gate.weight"].shape == (1, 8)
+    router = found("blk.1.ffn_gate_inp.weight", 2, 8)
+    assert router is not None and router["model.layers.1.mlp.gate.weight"].shape == (2, 8)
+    assert found("blk.1.ffn_gate.weight", 2, 8) is None
+    for experts, shape in ((3, (2, 6, 4)), (2, (2, 5, 4))):
+        with pytest.raises(ModelError, match=rf"{experts} experts were expected"):
+            found("blk.1.ffn_gate_up_exps.weight", *shape, experts=experts)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from chairlift.core.errors import ModelError
 from chairlift.model.config.gguf_architectures import gguf_architecture
+from chairlift.model.config.gguf_expert_names import canonical_expert_names
 from chairlift.model.config.gguf_file import GGUFFile, GGUFTensor, read_gguf, split_paths
 from chairlift.model.config.gguf_folder import gguf_file_of
 from chairlift.model.config.gguf_tensor_names import canonical_tensor_names, norm_offset, row_order
@@ -25,7 +26,7 @@ from chairlift.model.kernels.block_rows import BlockRows
 from chairlift.model.weights.formats.dense_rows import dense_rows
 from chairlift.model.weights.gguf_blocks import check_scales, dequantize, is_quantized
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import StoredWeight, WeightFile
+from chairlift.model.weights.stored_weight import StoredWeight, WeightFile, damaged
 
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types without scales."""
@@ -113,6 +114,31 @@ class GGUFWeight:
     def _ordered(self, rows: range) -> list[int]:
         assert self.order is not None
         return [self.order[row] for row in rows]
+
+
+def expert_weights(weight: GGUFWeight, num_experts: int) -> dict[str, GGUFWeight] | None:
+    """Return what a tensor of experts has, by canonical name; None for another tensor.
+
+    Of stacked experts [E, O, I] each has a matrix [O, I] with codes of its own. Raises ModelError for another number
+    of experts.
+    """
+    tensor = weight.tensor
+    names = canonical_expert_names(tensor.name, num_experts)
+    if names is None:
+        return None
+    if len(names) == 1:
+        # The gate of a shared expert is a vector in the file and a matrix of one row in the model.
+        shape = (1, *tensor.shape) if "shared_expert_gate" in names[0] and len(tensor.shape) == 1 else tensor.shape
+        return {names[0]: replace(weight, tensor=replace(tensor, shape=shape))}
+    count, *own = tensor.shape
+    parts = len(names) // num_experts
+    if count != num_experts or own[0] % parts:
+        raise damaged(weight, f"has shape {tensor.shape}, {num_experts} experts were expected")
+    shape, size = (own[0] // parts, *own[1:]), tensor.num_bytes // len(names)
+    return {
+        name: replace(weight, tensor=replace(tensor, shape=shape, offset=tensor.offset + index * size, num_bytes=size))
+        for index, name in enumerate(names)
+    }
 
 
 class MappedFile:
