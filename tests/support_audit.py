@@ -32,6 +32,7 @@ class Audit:
     stays: dict[int, QueueStay] = field(default_factory=dict)
     bypasses: dict[int, int] = field(default_factory=dict)
     streaks: dict[int, int] = field(default_factory=dict)
+    prefix_waits: dict[int, int] = field(default_factory=dict)
     num_empty_steps: int = 0
     longest_wait: int = 0
     plans: list[tuple[object, ...]] = field(default_factory=list)
@@ -58,12 +59,15 @@ class Audit:
         epochs = {arrival: sequence.epoch for arrival, sequence in before.items()}
         num_unscheduled = {arrival: sequence.num_unscheduled_tokens for arrival, sequence in before.items()}
         starts = {arrival: sequence.num_scheduled_tokens for arrival, sequence in before.items()}
+        has_state = scheduler.cache.config.has_state
+        lost = {arrival for arrival, sequence in before.items() if has_state and not sequence.is_in_runner}
         memory = scheduler.table.oom_backoff
         excused = self.allocations_may_fail or bool(scheduler._suspects) or memory.bound(len(before)) < len(before)
         waiting = set(self.stays)
         for sequence in scheduler.waiting:
             if sequence.arrival_index not in self.stays:  # it was deferred
                 self.record_enqueued(sequence)
+        self.prefix_waits = {each.arrival_index: each.num_prefix_waits for each in scheduler.waiting}
         plan = self._schedule(now)
         for arrival, sequence in before.items():
             if sequence.status is SequenceStatus.WAITING and sequence.epoch != epochs[arrival]:
@@ -77,7 +81,10 @@ class Audit:
             assert plan.num_tokens <= memory.bound(plan.num_tokens), "more tokens than memory suffices for"
             self._check_budgets(plan)
             for row in scheduler.in_flight_steps[-1].rows:
-                if row.sequence.arrival_index in starts:
+                if row.sequence.arrival_index in lost:
+                    loads = plan.state_loads[:, 1].tolist()
+                    assert not row.start or row.sequence.slot in loads, "a row continues a state that is lost"
+                elif row.sequence.arrival_index in starts:
                     assert row.start == starts[row.sequence.arrival_index], (
                         "a row does not begin where the last one ended"
                     )
@@ -142,8 +149,11 @@ class Audit:
             sequence = self.sequences[older]
             if not self._is_before(sequence, self.sequences[arrival]):
                 continue
-            waits_for_prefix = sequence.awaited_block_hash is not None and scheduler.cache.is_pending(
-                sequence.awaited_block_hash
+            # A state that a sequence waits for may turn out not to be saved, after the step has started others.
+            waits_for_prefix = (
+                self.prefix_waits.get(older, config.prefix_wait_steps)
+                < sequence.num_prefix_waits
+                <= config.prefix_wait_steps
             )
             excused = sequence.status is not SequenceStatus.WAITING or waits_for_prefix or sequence.num_pending_samples
             if not excused:
@@ -159,6 +169,8 @@ class Audit:
         waited = scheduler.counters.steps - stay.steps
         # schedule() has already counted the step with which it starts.
         failed_steps_bound = config.max_in_flight_steps * (1 + failed)
+        if scheduler.cache.config.has_state:
+            failed_steps_bound += failed * num_tokens  # they are computed again, from the last saved states on
         bound = (1 + config.protect_after_preemptions + outputs) * num_tokens + failed_steps_bound
         assert waited <= bound, f"waited {waited} steps, the bound is {bound}"
         # The same with the actual preemptions, which is much closer.

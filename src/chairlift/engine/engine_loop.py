@@ -99,6 +99,7 @@ class EngineLoop:
         cache = CacheConfig(
             num_blocks=info.num_blocks, block_size=info.block_size, windows=info.windows,
             enable_prefix_caching=self._caching, model_id=info.model_id, max_cached_blocks=info.max_cached_blocks,
+            has_state=info.has_state, num_state_checkpoints=info.num_state_checkpoints,
         )  # fmt: skip
         if scheduler is not None:
             _check_cache(scheduler.cache.config, cache)
@@ -407,4 +408,10 @@ def _check_cache(own: CacheConfig, runner: CacheConfig) -> None:
             f"the cache has {own.num_blocks} blocks of {own.block_size} tokens and windows {list(own.windows)}, the "
             f"runner {runner.num_blocks} of {runner.block_size} and {list(runner.windows)}; make them equal",
             option="num_blocks",
+        )
+    if own.has_state != runner.has_state or own.num_state_checkpoints > runner.num_state_checkpoints:
+        raise ConfigError(
+            f"the cache has {own.num_state_checkpoints} checkpoints of states (has_state: {own.has_state}), the runner "
+            f"{runner.num_state_checkpoints} (has_state: {runner.has_state}); make them equal",
+            option="num_state_checkpoints",
         )
