@@ -32,7 +32,6 @@ class Audit:
     stays: dict[int, QueueStay] = field(default_factory=dict)
     bypasses: dict[int, int] = field(default_factory=dict)
     streaks: dict[int, int] = field(default_factory=dict)
-    prefix_waits: dict[int, int] = field(default_factory=dict)
     num_empty_steps: int = 0
     longest_wait: int = 0
     plans: list[tuple[object, ...]] = field(default_factory=list)
@@ -67,7 +66,6 @@ class Audit:
         for sequence in scheduler.waiting:
             if sequence.arrival_index not in self.stays:  # it was deferred
                 self.record_enqueued(sequence)
-        self.prefix_waits = {each.arrival_index: each.num_prefix_waits for each in scheduler.waiting}
         plan = self._schedule(now)
         for arrival, sequence in before.items():
             if sequence.status is SequenceStatus.WAITING and sequence.epoch != epochs[arrival]:
@@ -94,7 +92,10 @@ class Audit:
                 if sequence.status is SequenceStatus.RUNNING and sequence.epoch == epochs[arrival]
             }  # fmt: skip
             if not excused:
-                self._check_left_out({each for each in still_running - scheduled if num_unscheduled[each] == 1})
+                left_out = {each for each in still_running - scheduled - lost if num_unscheduled[each] == 1}
+                self._check_left_out(left_out)
+            else:
+                self.streaks = {arrival: count for arrival, count in self.streaks.items() if arrival not in scheduled}
         return plan
 
     def _check_slots(self) -> None:
@@ -149,11 +150,8 @@ class Audit:
             sequence = self.sequences[older]
             if not self._is_before(sequence, self.sequences[arrival]):
                 continue
-            # A state that a sequence waits for may turn out not to be saved, after the step has started others.
-            waits_for_prefix = (
-                self.prefix_waits.get(older, config.prefix_wait_steps)
-                < sequence.num_prefix_waits
-                <= config.prefix_wait_steps
+            waits_for_prefix = sequence.awaited_block_hash is not None and scheduler.cache.is_pending(
+                sequence.awaited_block_hash
             )
             excused = sequence.status is not SequenceStatus.WAITING or waits_for_prefix or sequence.num_pending_samples
             if not excused:

@@ -292,6 +292,7 @@ class EngineLoop:
             (timestamp - self._zero) * 1e3 for timestamp in timestamps
         )
         pool, cache, limits = scheduler.cache.pool, scheduler.cache, scheduler.table.limits
+        checkpoints = cache.checkpoints
         tensor_bytes, reserved_bytes = self._read_device_memory(timestamps[-1])
         return StepStats(
             step_id=plan.step_id, num_sequences=plan.num_rows, num_tokens=plan.num_tokens,
@@ -307,6 +308,8 @@ class EngineLoop:
             collect_started_ms=collect_started_at, max_running_requests=limits.max_running_requests,
             max_batch_tokens=limits.max_batch_tokens, usable_blocks=limits.num_blocks,
             device_tensor_bytes=tensor_bytes, device_reserved_bytes=reserved_bytes,
+            state_checkpoint_hits=checkpoints.num_hits, state_checkpoint_saves=checkpoints.num_saves,
+            state_checkpoint_evictions=checkpoints.num_evictions,
         )  # fmt: skip
 
     def _read_device_memory(self, at: float) -> tuple[int, int]:

@@ -294,11 +294,6 @@ class KVCacheManager:
         checkpoint, table.checkpoint = table.checkpoint, NO_CHECKPOINT
         return checkpoint
 
-    def remove_pending_checkpoint(self, table: BlockTable, block_hash: BlockHash) -> None:
-        """Let no sequence wait for a state that this table's sequence will not save."""
-        if self._pending_checkpoints.get(block_hash) is table:
-            del self._pending_checkpoints[block_hash]
-
     def next_publish_at(self, num_computed: int) -> int:
         """Return the least number of computed tokens, above this one, at which publish() has work to do."""
         size = self.config.block_size
@@ -335,8 +330,9 @@ class KVCacheManager:
     def _remove_pending(self, table: BlockTable, block_hash: BlockHash) -> None:
         if self._pending.get(block_hash) is table:
             del self._pending[block_hash]
-        if self._pending_checkpoints:
-            self.remove_pending_checkpoint(table, block_hash)
+        # A state that was not saved although it could have been is not waited for any longer either.
+        if self._pending_checkpoints.get(block_hash) is table:
+            del self._pending_checkpoints[block_hash]
 
     def release(self, table: BlockTable, hashes: Sequence[BlockHash]) -> None:
         """Free every block of the table; the only way in which a sequence releases its blocks."""

@@ -410,9 +410,8 @@ class Scheduler:
         if len(rows) == 1:
             cause = error if isinstance(error, RequestFailed) else ForwardFailed(f"the model raised: {error}")
             return [self.table.finish(sequence, FinishReason.ERROR, now, error=cause) for sequence in survivors]
-        if self._has_state and self._suspects:  # the last ones ran in this step, as far as it had tokens for them
-            failed = {row.sequence for row in rows}
-            self._suspects.append([sequence for sequence in self._suspects.pop() if sequence not in failed])
+        if self._has_state and self._suspects:
+            self._suspects.pop()  # those that ran in this step, of which the survivors are
         middle = (len(survivors) + 1) // 2
         # schedule() takes the last half first, so sequences keep their order.
         self._suspects += [half for half in (survivors[middle:], survivors[:middle]) if half]

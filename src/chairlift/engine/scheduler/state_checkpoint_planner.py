@@ -118,20 +118,14 @@ class StateCheckpointPlanner:
             # Rather than the state of another conversation it loses its own last one.
             self._pool.discard(sequence.rolling_checkpoint)
         checkpoint = self._pool.allocate()
-        if checkpoint is not None:
-            return checkpoint
-        if block_hash is not None:
-            assert sequence.table is not None
-            self._cache.remove_pending_checkpoint(sequence.table, block_hash)
-        return NO_CHECKPOINT
+        return NO_CHECKPOINT if checkpoint is None else checkpoint
 
     def commit(self, step: InFlightStep, failed_rows: Container[int]) -> None:
         """Publish the states that a step has saved, before its tokens are committed; release those that it loaded."""
         for row, position, checkpoint, is_rolling in step.state_saves:
             sequence = step.sequences[row]
-            # Of a sequence that ended or was preempted since, the blocks before the state are lost.
-            is_current = sequence.status is SequenceStatus.RUNNING and sequence.epoch == step.epochs[row]
-            if is_current and row not in failed_rows:
+            # Of a sequence that ended or waits again, the blocks before the state are lost.
+            if sequence.status is SequenceStatus.RUNNING and row not in failed_rows:
                 self._publish(sequence, position, checkpoint, is_rolling=is_rolling)
             self._pool.free(checkpoint)
         for checkpoint in step.state_loads:
