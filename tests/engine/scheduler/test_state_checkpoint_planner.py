@@ -186,6 +186,23 @@ def test_in_a_full_pool_a_rolling_state_takes_the_place_of_its_own_last_one() ->
     assert scheduled(scheduler).start_positions.tolist() == [8]
 
 
+def test_in_a_full_pool_the_rolling_states_of_many_sequences_leave_half_to_others() -> None:
+    scheduler = with_states(6)
+    for number in range(2):
+        scheduler.add_request(make_request(f"old {number}", [90 + number] * 9, 1), 0.0)
+    run_to_end(scheduler)
+    for number in range(9):
+        scheduler.add_request(make_request(f"{number}", [number, 1, 2], 30), 0.0)
+    for _ in range(20):
+        run_step(scheduler)
+    running = scheduler.running.values()
+    assert len(running) == 9 and sum(each.rolling_checkpoint is not None for each in running) == 4  # all free ones
+    assert scheduler.cache.checkpoints.num_evictions == 0
+    run_to_end(scheduler)
+    scheduler.add_request(make_request("again", [91] * 10, 1), 0.0)
+    assert scheduled(scheduler).start_positions.tolist() == [8]
+
+
 # -- commit and rollback -----------------------------------------------------------------------------------------------
 
 

@@ -66,7 +66,7 @@ class Scheduler:
         )
         self._suspects: list[list[Sequence]] = []
         self._checkpoints = (
-            StateCheckpointPlanner(cache, min(limits.max_model_len, limits.max_cached_tokens))
+            StateCheckpointPlanner(cache, self.running, min(limits.max_model_len, limits.max_cached_tokens))
             if cache.config.shares_states
             else None
         )

@@ -12,7 +12,7 @@ A save is skipped where the state is in the pool already, or while all checkpoin
 """
 
 from bisect import bisect_right
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +29,10 @@ MIN_INTERVAL_TOKENS = 2048
 
 MAX_PROMPT_SHARE = 0.5
 """Share of the pool that the states on the way of the longest prompt may take: the interval doubles until they fit."""
+
+
+MAX_ROLLING_SHARE = 0.5
+"""Share of a full pool that the rolling states of running sequences may take from other conversations."""
 
 
 class StepStates(NamedTuple):
@@ -48,6 +52,9 @@ class StepStates(NamedTuple):
 
 NO_STATES = StepStates()
 
+Running = Mapping[int, Sequence]
+"""Running sequences by arrival index."""
+
 
 class StateCheckpointPlanner:
     """Plans the checkpoints of one engine whose model has layers that keep a state.
@@ -57,8 +64,10 @@ class StateCheckpointPlanner:
             is too small for any.
     """
 
-    def __init__(self, cache: KVCacheManager, longest_prompt: int) -> None:
+    def __init__(self, cache: KVCacheManager, running: Running, longest_prompt: int) -> None:
         self._cache, self._pool, self._block_size = cache, cache.checkpoints, cache.config.block_size
+        self._running = running
+        self._num_rolling_in_flight = 0
         self.interval = checkpoint_interval(longest_prompt, self._pool.total, self._block_size)
 
     def positions(self, request: GenerateRequest) -> tuple[int, ...]:
@@ -88,6 +97,7 @@ class StateCheckpointPlanner:
             for position, is_rolling in self._positions_to_save(sequence, start, end):
                 if (checkpoint := self._allocate(sequence, position, is_rolling=is_rolling)) != NO_CHECKPOINT:
                     saves.append(StateSave(row, position, checkpoint, is_rolling))
+                    self._num_rolling_in_flight += is_rolling
         if not loads and not saves:
             return NO_STATES
         save_rows = [(save.row, save.position - starts[save.row], save.checkpoint) for save in saves]
@@ -114,16 +124,25 @@ class StateCheckpointPlanner:
         block_hash = sequence.block_hashes[index] if index < len(sequence.block_hashes) else None
         if block_hash is not None and self._pool.lookup(block_hash) is not None:
             return NO_CHECKPOINT
-        if is_rolling and sequence.rolling_checkpoint is not None and not self._pool.num_free:
-            # Rather than the state of another conversation it loses its own last one.
-            self._pool.discard(sequence.rolling_checkpoint)
+        if is_rolling and not self._pool.num_free:
+            if sequence.rolling_checkpoint is not None:
+                # Rather than the state of another conversation it loses its own last one.
+                self._pool.discard(sequence.rolling_checkpoint)
+            elif self._num_rolling() >= MAX_ROLLING_SHARE * self._pool.total:
+                return NO_CHECKPOINT
         checkpoint = self._pool.allocate()
         return NO_CHECKPOINT if checkpoint is None else checkpoint
+
+    def _num_rolling(self) -> int:
+        """Return how many rolling states running sequences have or are saving; one that is replaced counts twice."""
+        have_one = sum(1 for sequence in self._running.values() if sequence.rolling_checkpoint is not None)
+        return have_one + self._num_rolling_in_flight
 
     def commit(self, step: InFlightStep, failed_rows: Container[int]) -> None:
         """Publish the states that a step has saved, before its tokens are committed; release those that it loaded."""
         for row, position, checkpoint, is_rolling in step.state_saves:
             sequence = step.sequences[row]
+            self._num_rolling_in_flight -= is_rolling
             # Of a sequence that ended or waits again, the blocks before the state are lost.
             if sequence.status is SequenceStatus.RUNNING and row not in failed_rows:
                 self._publish(sequence, position, checkpoint, is_rolling=is_rolling)
@@ -146,6 +165,7 @@ class StateCheckpointPlanner:
 
     def roll_back(self, step: InFlightStep) -> None:
         """Give back the checkpoints of a step whose result does not count."""
+        self._num_rolling_in_flight -= sum(save.is_rolling for save in step.state_saves)
         for checkpoint in step.checkpoints:
             self._pool.free(checkpoint)
 
