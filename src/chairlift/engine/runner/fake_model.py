@@ -60,16 +60,20 @@ class FakeConfig:
 
 
 def next_token(
-    context: Sequence[int], params: SamplingParams, config: FakeConfig, choice: int = 0, state: State = ZERO_STATE
-) -> int:
-    """Return the token after a context: a pure function of visible ids, seeds, choice index, and state if any."""
+    context: Sequence[int], params: SamplingParams, config: FakeConfig, choice: int = 0,
+    state: State | None = None,
+) -> int:  # fmt: skip
+    """Return the token after a context: a pure function of visible ids, seeds and choice index.
+
+    With has_state also of `state`, by default that of the context.
+    """
     narrowest = min((window for window in config.windows if window is not None), default=None)
     visible = _visible(context, config)
     near = visible[-narrowest:] if narrowest else visible[:0]
     seed = 0 if params.greedy else params.seed
     salt = f"{config.seed} {seed} {0 if params.greedy else choice} {len(context)}".encode()
     if config.has_state:
-        salt += f" {state}".encode()
+        salt += f" {advance_state(ZERO_STATE, context) if state is None else state}".encode()
     return zlib.crc32(near.tobytes(), zlib.crc32(visible.tobytes(), zlib.crc32(salt))) % config.vocab_size
 
 

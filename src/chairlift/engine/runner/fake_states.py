@@ -63,11 +63,11 @@ class FakeStates:
         `saves` has the checkpoint by the number of new tokens after which the state is saved.
         """
         known, end = self._tokens[slot], start + len(token_ids)
-        assert known[start:end] == list(token_ids[: len(known) - start]), f"slot {slot} gets tokens of another sequence"
-        known[start:end] = token_ids
         state = ZERO_STATE if not start else self._states[slot]
         expected = advance_state(ZERO_STATE, known[:start])
         assert state == expected, f"slot {slot} has the state {state} at position {start}, not {expected}"
+        assert known[start:end] == list(token_ids[: len(known) - start]), f"slot {slot} gets tokens of another sequence"
+        known[start:end] = token_ids
         assert set(saves) <= set(range(1, len(token_ids) + 1)), f"states of a row after {sorted(saves)} tokens"
         for count, token in enumerate(token_ids, start=1):
             state = advance_state(state, (token,))
