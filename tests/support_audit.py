@@ -58,6 +58,8 @@ class Audit:
         epochs = {arrival: sequence.epoch for arrival, sequence in before.items()}
         num_unscheduled = {arrival: sequence.num_unscheduled_tokens for arrival, sequence in before.items()}
         starts = {arrival: sequence.num_scheduled_tokens for arrival, sequence in before.items()}
+        has_state = scheduler.cache.config.has_state
+        lost = {arrival for arrival, sequence in before.items() if has_state and not sequence.is_in_runner}
         memory = scheduler.table.oom_backoff
         excused = self.allocations_may_fail or bool(scheduler._suspects) or memory.bound(len(before)) < len(before)
         waiting = set(self.stays)
@@ -77,7 +79,10 @@ class Audit:
             assert plan.num_tokens <= memory.bound(plan.num_tokens), "more tokens than memory suffices for"
             self._check_budgets(plan)
             for row in scheduler.in_flight_steps[-1].rows:
-                if row.sequence.arrival_index in starts:
+                if row.sequence.arrival_index in lost:
+                    loads = plan.state_loads[:, 1].tolist()
+                    assert not row.start or row.sequence.slot in loads, "a row continues a state that is lost"
+                elif row.sequence.arrival_index in starts:
                     assert row.start == starts[row.sequence.arrival_index], (
                         "a row does not begin where the last one ended"
                     )
@@ -87,7 +92,10 @@ class Audit:
                 if sequence.status is SequenceStatus.RUNNING and sequence.epoch == epochs[arrival]
             }  # fmt: skip
             if not excused:
-                self._check_left_out({each for each in still_running - scheduled if num_unscheduled[each] == 1})
+                left_out = {each for each in still_running - scheduled - lost if num_unscheduled[each] == 1}
+                self._check_left_out(left_out)
+            else:
+                self.streaks = {arrival: count for arrival, count in self.streaks.items() if arrival not in scheduled}
         return plan
 
     def _check_slots(self) -> None:
@@ -159,6 +167,8 @@ class Audit:
         waited = scheduler.counters.steps - stay.steps
         # schedule() has already counted the step with which it starts.
         failed_steps_bound = config.max_in_flight_steps * (1 + failed)
+        if scheduler.cache.config.has_state:
+            failed_steps_bound += failed * num_tokens  # they are computed again, from the last saved states on
         bound = (1 + config.protect_after_preemptions + outputs) * num_tokens + failed_steps_bound
         assert waited <= bound, f"waited {waited} steps, the bound is {bound}"
         # The same with the actual preemptions, which is much closer.

@@ -53,13 +53,16 @@ def make_request(
 
 def make_scheduler(
     *, num_blocks: int = 64, block_size: int = 4, windows: tuple[int | None, ...] = (None,), caching: bool = True,
-    vocab_size: int = 1000, max_model_len: int = 512, **options: Any,
+    vocab_size: int = 1000, max_model_len: int = 512, num_state_checkpoints: int | None = None, **options: Any,
 ) -> StandaloneScheduler:  # fmt: skip
-    """Make a scheduler without a loop and without a runner."""
+    """Make a scheduler without a loop and without a runner; with checkpoints for a model with states."""
     config = SchedulerConfig(**options)
     info = RunnerInfo(vocab_size=vocab_size, max_model_len=max_model_len, num_blocks=num_blocks,
                       block_size=block_size, windows=windows)  # fmt: skip
-    cache = CacheConfig(num_blocks=num_blocks, block_size=block_size, windows=windows, enable_prefix_caching=caching)
+    cache = CacheConfig(
+        num_blocks=num_blocks, block_size=block_size, windows=windows, enable_prefix_caching=caching,
+        has_state=num_state_checkpoints is not None, num_state_checkpoints=num_state_checkpoints or 0,
+    )  # fmt: skip
     return StandaloneScheduler(config, KVCacheManager(cache), RequestLimits.from_config(config, info))
 
 

@@ -10,6 +10,7 @@ from chairlift.engine.kv.layer_groups import LayerGroupLayout
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.scheduler.batching_policy import NAMES
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
+from chairlift.engine.sequence import SequenceId
 from chairlift.engine.step_plan import StepPlan
 from support_engine import EngineHarness, make_request
 
@@ -22,7 +23,9 @@ def peak_blocks(windows: tuple[int | None, ...], block_size: int, num_tokens: in
     return sum(LayerGroupLayout(window, block_size).peak_blocks(num_tokens, lookahead) for window in windows)
 
 
-def make_random_engine(rng: random.Random, *, no_faults: bool, keep_plans: bool = False) -> EngineHarness:
+def make_random_engine(
+    rng: random.Random, *, no_faults: bool, keep_plans: bool = False, has_state: bool = False
+) -> EngineHarness:
     """Make an engine with random limits, from very small to large ones."""
     options: dict[str, Any] = {
         "max_batch_tokens": rng.choice([4, 16, 64, 512]),
@@ -43,6 +46,8 @@ def make_random_engine(rng: random.Random, *, no_faults: bool, keep_plans: bool 
     }
     block_size = rng.choice([1, 2, 4, 16, 37])
     windows = rng.choice([(None,), (None,), (8,), (None, 8, 8), (None, 20), (3, 11), (1,)])
+    if has_state and rng.random() < 0.15:
+        windows = ()  # all layers keep a state
     config = SchedulerConfig(**options)
     sees_no_past = windows == (1,)  # a token sees only itself, so a bad token in the past does no harm
     peak = peak_blocks(windows, block_size, 80, config.max_prefill_chunk * config.max_in_flight_steps)
@@ -51,6 +56,7 @@ def make_random_engine(rng: random.Random, *, no_faults: bool, keep_plans: bool 
         block_size=block_size, windows=windows, seed=rng.randrange(1000),
         poison=BAD_TOKENS[0] if rng.random() < 0.4 and not sees_no_past else None,
         nan=BAD_TOKENS[1] if rng.random() < 0.4 and not sees_no_past else None,
+        has_state=has_state, num_state_checkpoints=rng.choice([0, 1, 2, 5, 20, 200]) if has_state else 0,
     )  # fmt: skip
     failure_rng = random.Random(rng.random())
     failure_rate = 0.0 if no_faults else rng.choice([0, 0, 0.02, 0.2])
@@ -70,9 +76,12 @@ def make_random_engine(rng: random.Random, *, no_faults: bool, keep_plans: bool 
 
 
 def make_random_request(
-    rng: random.Random, name: str, prefixes: list[list[int]], *, no_faults: bool
+    rng: random.Random, name: str, prefixes: list[list[int]], *, no_faults: bool, has_state: bool = False
 ) -> GenerateRequest:
-    """Make a request that often shares a prefix with others, sometimes of another tenant."""
+    """Make a request that often shares a prefix with others, sometimes of another tenant.
+
+    With has_state it may name prefix boundaries and have several choices.
+    """
     base = rng.choice(prefixes)
     top = 50 if rng.random() < 0.1 else BAD_TOKENS[0]
     prompt = base[: rng.randrange(len(base) + 1)] + [rng.randrange(top) for _ in range(rng.randrange(1, 20))]
@@ -80,22 +89,35 @@ def make_random_request(
     stop = (7,) if rng.random() < 0.3 else ()
     outputs = rng.randrange(1, 82 - len(prompt) if rng.random() < 0.99 else 100)
     tenant, priority = rng.choice(["", "", "other"]), rng.choice([0, 0, -1, 5])
-    return make_request(name, prompt, outputs, stop=stop, tenant=tenant, timeout=timeout, priority=priority)
+    options: dict[str, Any] = {}
+    if has_state:
+        boundaries = tuple(rng.randrange(len(prompt) + 1) for _ in range(rng.choice([0, 0, 1, 3, 12])))
+        options = {"n": rng.choice([1, 1, 1, 2, 4]), "seed": rng.randrange(9), "prefix_boundaries": boundaries}
+    return make_request(name, prompt, outputs, stop=stop, tenant=tenant, timeout=timeout, priority=priority, **options)
 
 
-def run_random_engine(seed: int, steps: int, *, keep_plans: bool = False) -> EngineHarness:
+def abort_one(harness: EngineHarness, seq_id: SequenceId) -> None:
+    """Abort a request, or one of its further choices."""
+    if isinstance(seq_id, tuple):
+        harness.abort(*seq_id)
+    else:
+        harness.abort(seq_id)
+
+
+def run_random_engine(seed: int, steps: int, *, keep_plans: bool = False, has_state: bool = False) -> EngineHarness:
     """Run a random engine for about `steps` steps, then until all requests end, and check it."""
     rng = random.Random(seed)
     no_faults = rng.random() < 0.4
-    harness = make_random_engine(rng, no_faults=no_faults, keep_plans=keep_plans)
+    harness = make_random_engine(rng, no_faults=no_faults, keep_plans=keep_plans, has_state=has_state)
     prefixes = [[rng.randrange(BAD_TOKENS[0]) for _ in range(rng.randrange(40))] for _ in range(3)]
     arrival_rate = rng.choice([0.05, 0.3, 1.0])
     try:
         for _ in range(steps):
             if rng.random() < arrival_rate and len(harness.scheduler.sequences) < 60:
-                harness.submit(make_random_request(rng, str(len(harness.requests)), prefixes, no_faults=no_faults))
+                name = str(len(harness.requests))
+                harness.submit(make_random_request(rng, name, prefixes, no_faults=no_faults, has_state=has_state))
             if not no_faults and rng.random() < 0.03 and harness.scheduler.sequences:
-                harness.abort(rng.choice(list(harness.scheduler.sequences)))
+                abort_one(harness, rng.choice(list(harness.scheduler.sequences)))
             if rng.random() < 0.005:
                 harness.cache.evict_all()
             if not harness.loop.is_idle:

@@ -9,7 +9,7 @@ import pytest
 from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.numeric_limits import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
-from chairlift.core.request import GenerateRequest
+from chairlift.core.request import MAX_PREFIX_BOUNDARIES, GenerateRequest
 from chairlift.core.sampling_params import LogitBias, SamplingParams
 from support_shares import for_each
 
@@ -64,3 +64,22 @@ def test_requests_and_outputs_cannot_be_changed_afterwards() -> None:
         REQUEST.priority = 1  # type: ignore[misc]
     with pytest.raises(AttributeError):
         EngineOutput("a").finish_reason = FinishReason.STOP  # type: ignore[misc]
+
+
+# -- prefix boundaries -------------------------------------------------------------------------------------------------
+
+
+@for_each("boundaries", [(-1,), (4,), (1, 2, 99), (0.5,), ("1",), (True,), (None,)])
+def test_a_boundary_outside_the_prompt_is_refused(boundaries: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidRequest, match="prefix_boundaries must be"):
+        replace(REQUEST, prefix_boundaries=boundaries)
+
+
+def test_boundaries_survive_the_wire_and_the_last_different_ones_are_used_in_order() -> None:
+    request = replace(REQUEST, prompt_token_ids=tuple(range(40)), prefix_boundaries=(40, 3, 3, 0, *range(30, 10, -2)))
+    back = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=GenerateRequest)
+    assert back == request
+    assert back.last_prefix_boundaries == (18, 20, 22, 24, 26, 28, 30, 40)
+    assert len(back.last_prefix_boundaries) == MAX_PREFIX_BOUNDARIES
+    assert replace(request, prefix_boundaries=(3, 0, 3)).last_prefix_boundaries == (0, 3)
+    assert REQUEST.last_prefix_boundaries == ()

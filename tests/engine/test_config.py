@@ -33,11 +33,19 @@ def test_an_option_below_its_bound_is_refused(option: str, value: int, low: int)
         ({"num_blocks": 1, "block_size": 0}, "block_size must be at least 1, got 0"),
         ({"num_blocks": 1, "windows": ()}, "at least one layer group"),
         ({"num_blocks": 1, "windows": (None, 0)}, r"windows\[1\] must be at least 1, got 0"),
+        ({"num_blocks": 1, "num_state_checkpoints": -1}, "num_state_checkpoints must be at least 0, got -1"),
     ],
 )
 def test_an_impossible_cache_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         CacheConfig(**options)
+
+
+def test_states_are_shared_where_a_model_has_them_and_prefixes_and_checkpoints_exist() -> None:
+    options: dict[str, Any] = {"has_state": True, "enable_prefix_caching": True, "num_state_checkpoints": 1}
+    assert CacheConfig(num_blocks=1, windows=(), **options).shares_states
+    for name in options:
+        assert not CacheConfig(num_blocks=1, **{**options, name: 0}).shares_states
 
 
 limit = none() | integers(1, 50)

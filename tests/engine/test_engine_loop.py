@@ -19,6 +19,7 @@ from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_stats import StepStats
 from support_engine import EngineHarness, NthCall, make_request, make_scheduler, submit
+from support_shares import for_each
 
 FAKE = FakeConfig(vocab_size=200, num_blocks=64, block_size=4)
 
@@ -228,6 +229,28 @@ def test_a_scheduler_whose_cache_has_other_blocks_than_the_runner_is_refused(oth
     loop = EngineLoop(FakeRunner(FAKE), SchedulerConfig(), clock=FakeClock())
     with pytest.raises(ConfigError, match="make them equal"):
         loop.start(make_scheduler(**{"num_blocks": 64, "block_size": 4, **other}))
+
+
+@for_each("other", [{}, {"num_state_checkpoints": 3}])
+def test_a_scheduler_whose_cache_has_other_checkpoints_than_the_runner_is_refused(other: dict[str, Any]) -> None:
+    runner = FakeRunner(replace(FAKE, has_state=True, num_state_checkpoints=2))
+    loop = EngineLoop(runner, SchedulerConfig(), clock=FakeClock())
+    with pytest.raises(ConfigError, match=r"checkpoints of states .* make them equal"):
+        loop.start(make_scheduler(num_blocks=64, block_size=4, **other))
+
+
+@for_each("overlap", [False, True])
+def test_a_model_whose_layers_all_keep_a_state_needs_no_blocks(overlap: bool) -> None:
+    fake = replace(FAKE, windows=(), num_blocks=1, has_state=True, num_state_checkpoints=9)
+    harness = EngineHarness(fake, overlap=overlap, max_batch_tokens=32, tune_limits=True)
+    harness.submit(*(make_request(str(number), [*range(1, 30), number], 20, n=2) for number in range(4)))
+    harness.drain()
+    harness.submit(make_request("again", [*range(1, 30), 2, *harness.tokens["2"], 9], 8))
+    harness.drain()
+    harness.check_outputs(no_faults=True)
+    usage = harness.finals["again"].usage
+    assert usage is not None and usage.cached_tokens == 48 and harness.scheduler.counters.preemptions == 0
+    harness.close()
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -270,3 +270,36 @@ def test_the_first_choice_that_starts_anew_reports_the_prompt_before_any_other_h
     assert {outputs[at].choice_index for at in reports} == {1} and max(reports) <= min(starts)
     harness.check_outputs(no_faults=True)
     harness.close()
+
+
+# -- layers that keep a state ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.share(6)
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("windows", [(None,), (None, 6), (5, 9), ()])
+@pytest.mark.parametrize("prompt", [1, 4, 5, 13])
+def test_every_choice_gets_the_state_of_its_own_tokens(
+    prompt: int, windows: tuple[int | None, ...], overlap: bool, caching: bool
+) -> None:
+    fake = replace(FAKE, windows=windows, has_state=True, num_state_checkpoints=6)
+    harness = EngineHarness(fake, caching=caching, overlap=overlap, max_batch_tokens=16)
+    harness.submit(make_request("a", prompt, 9, n=4, seed=3), make_request("b", prompt, 5, seed=1))
+    harness.drain()
+    harness.check_outputs(no_faults=True)
+    harness.close()
+
+
+@for_each(("caching", "prompt", "start"), [(True, 33, 32), (True, 32, 28), (True, 4, 0), (False, 33, 0)])
+def test_choices_start_with_the_state_behind_the_prompts_last_shared_block(
+    caching: bool, prompt: int, start: int
+) -> None:
+    """Blocks of another choice without a state at their end are of no use: nothing is copied."""
+    scheduler = make_scheduler(num_blocks=200, caching=caching, num_state_checkpoints=8)
+    scheduler.add_request(make_request("a", prompt, 8, n=3), 0.0)
+    run_step(scheduler)
+    plan, _ = run_step(scheduler)
+    assert sorted(plan.start_positions.tolist()) == [start, start, prompt]
+    assert len(plan.block_copies) == 0 and len(plan.state_loads) == (2 if start else 0)
+    assert scheduler.check_integrity() == []

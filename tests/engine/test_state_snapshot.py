@@ -77,3 +77,14 @@ def test_the_pool_in_numbers() -> None:
         "total_blocks": 20, "free_blocks": 15, "cached_blocks": 2, "allocated_blocks": 3, "block_size": 4,
         "memory_utilization": 0.15, "window_blocks_freed": 0,
     }  # fmt: skip
+
+
+def test_the_saved_states_in_numbers() -> None:
+    scheduler = make_scheduler(num_blocks=20, block_size=4, num_state_checkpoints=3)
+    scheduler.add_request(make_request("a", 9, 1), 0.0)
+    run_step(scheduler)
+    scheduler.add_request(make_request("b", 10, 9), 0.0)
+    assert scheduler.schedule(0.0) is not None
+    assert cache_state(scheduler.cache).get("state_checkpoints") == {
+        "total": 3, "free": 2, "cached": 0, "held": 1, "hits": 1, "saves": 1, "skipped_saves": 0, "evictions": 0,
+    }  # fmt: skip

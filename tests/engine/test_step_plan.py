@@ -39,6 +39,11 @@ def test_a_plan_without_copies_has_an_empty_list_of_pairs() -> None:
     assert plan().block_copies.shape == (0, 2) and plan().block_copies.dtype == np.int32
 
 
+def test_a_plan_without_states_has_empty_lists_of_loads_and_saves() -> None:
+    assert plan().state_loads.shape == (0, 2) and plan().state_loads.dtype == np.int32
+    assert plan().state_saves.shape == (0, 3) and plan().state_saves.dtype == np.int32
+
+
 def test_a_plan_is_frozen() -> None:
     with pytest.raises(AttributeError):
         plan().step_id = 4  # type: ignore[misc]

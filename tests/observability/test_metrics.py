@@ -26,7 +26,7 @@ NEVER_BAD = {
     "slo_target_seconds", "model_requests", "tenant_tokens", "step_sequences", "step_tokens", "prefill_tokens",
     "decode_tokens", "sequences_running", "kv_cache_blocks", "engine_limit", "kv_cache_bytes", "decode_prefill_ratio",
     "autoscaler_desired_replicas", "autoscaler_decisions", "autoscaler_panic", "router_moved_requests",
-    "process_cpu_seconds",
+    "process_cpu_seconds", "state_checkpoints", "state_checkpoint_hits", "state_checkpoint_saves",
     "gpu_utilization_ratio", "gpu_memory_total_bytes",
 }  # fmt: skip
 """Metrics that describe the load or a state, so that there is nothing to do about a value."""

@@ -35,12 +35,13 @@ def failing_calls(share: int, at_least: int) -> Iterator[NthCall]:
 def run_scenario(
     overlap: bool, windows: tuple[int | None, ...], *, hook: Hook | None = None,
     row_errors: Callable[[StepPlan], list[tuple[int, ChairliftError]]] | None = None,
-    prepare: Callable[[EngineHarness], None] = lambda harness: None,
+    prepare: Callable[[EngineHarness], None] = lambda harness: None, num_state_checkpoints: int | None = None,
 ) -> EngineHarness:  # fmt: skip
-    """Run six requests with a common prefix in a pool that holds about two of them."""
+    """Run six requests with a common prefix in a pool that holds about two of them; with checkpoints on a hybrid."""
     fake = FakeConfig(
-        vocab_size=200, max_model_len=64, num_blocks=13 if len(windows) == 1 else 18, block_size=4, windows=windows
-    )
+        vocab_size=200, max_model_len=64, num_blocks=13 if len(windows) == 1 else 18, block_size=4, windows=windows,
+        has_state=num_state_checkpoints is not None, num_state_checkpoints=num_state_checkpoints or 0,
+    )  # fmt: skip
     harness = EngineHarness(
         fake, hook=hook, row_errors=row_errors, overlap=overlap, max_batch_tokens=12, max_running_requests=4,
         max_prefill_tokens=9, prefix_wait_steps=4,
@@ -107,6 +108,31 @@ def test_every_step_may_fail_once(stage: str, overlap: bool, windows: tuple[int 
                     raise
 
         harness = run_scenario(overlap, windows, hook=hook)
+        failed = [final.error for final in harness.finals.values() if final.finish_reason is FinishReason.ERROR]
+        assert len(failed) == sum(alone) and all(isinstance(error, ForwardFailed) for error in failed)
+        assert harness.scheduler.counters.failed_steps == call.was_reached
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize("stage", ["launch", "collect"])
+@pytest.mark.parametrize("num_state_checkpoints", [0, 2, 12])
+@MODES
+def test_every_step_may_fail_once_where_layers_keep_a_state(
+    num_state_checkpoints: int, stage: str, overlap: bool
+) -> None:
+    """Its sequences begin again with saved states or at their first tokens, and no request fails but one alone."""
+    for call in failing_calls(4, at_least=30):
+        alone = []
+
+        def hook(plan: StepPlan, at: str, call: NthCall = call, alone: list[bool] = alone) -> None:
+            if at == stage:
+                try:
+                    call()
+                except RuntimeError:
+                    alone.append(plan.num_rows == 1)
+                    raise
+
+        harness = run_scenario(overlap, (None,), hook=hook, num_state_checkpoints=num_state_checkpoints)
         failed = [final.error for final in harness.finals.values() if final.finish_reason is FinishReason.ERROR]
         assert len(failed) == sum(alone) and all(isinstance(error, ForwardFailed) for error in failed)
         assert harness.scheduler.counters.failed_steps == call.was_reached

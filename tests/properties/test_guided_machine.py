@@ -92,6 +92,7 @@ def test_each_choice_samples_what_it_samples_alone(seed: int, grammars: list[Gra
         vocab_size=VOCAB_SIZE, num_blocks=rng.choice([30, 64, 200]), block_size=4, max_model_len=110,
         windows=rng.choice([(None,), (None,), (None, 8), (12,)]),
         busy_cpus=tuple(sorted(usable_cpus())) if seed % 3 else (),
+        has_state=seed % 4 == 0, num_state_checkpoints=seed // 4 % 3 * 4,
     )  # fmt: skip
     failures = rng.choice([0, 0, 6])
 

@@ -34,18 +34,19 @@ class SchedulerMachine(RuleBasedStateMachine):
         protect_after_preemptions=integers(1, 3),
         batching_policy=sampled_from(NAMES), scheduling_policy=sampled_from(sorted(POLICIES)),
         target_itl_ms=sampled_from([None, 0.5, 6.0]),
-        has_bad_tokens=booleans(),
+        has_bad_tokens=booleans(), num_state_checkpoints=sampled_from([None, None, 0, 1, 4, 40]),
     )  # fmt: skip
     def begin(
         self, overlap: bool, block_size: int, pool_factor: float, windows: tuple[int | None, ...], caching: bool,
-        has_bad_tokens: bool, **options: Any,
+        has_bad_tokens: bool, num_state_checkpoints: int | None, **options: Any,
     ) -> None:  # fmt: skip
         config = SchedulerConfig(overlap=overlap, **options)
         peak = peak_blocks(windows, block_size, LONGEST, config.max_prefill_chunk * config.max_in_flight_steps)
         poison, nan = BAD_TOKENS if has_bad_tokens else (None, None)
         fake = FakeConfig(vocab_size=50, max_model_len=LONGEST, num_blocks=int(peak * pool_factor),
                           block_size=block_size, windows=windows, poison=poison, nan=nan, seconds_per_step=0.002,
-                          seconds_per_token=0.0005)  # fmt: skip
+                          seconds_per_token=0.0005, has_state=num_state_checkpoints is not None,
+                          num_state_checkpoints=num_state_checkpoints or 0)  # fmt: skip
         self.failing: dict[tuple[int, str], object] = {}
         self.bad_rows: dict[int, int] = {}
         self.harness = EngineHarness(
@@ -72,12 +73,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         stop=sampled_from([(), (7, 8, 9)]), tenant=sampled_from(["", "other"]),
         timeout=none() | sampled_from([0.5, 3.0]), priority=integers(-2, 2), n=sampled_from([1, 1, 2, 5]),
         prompt_logprobs=sampled_from([None, None, 0]), delivered=none() | lists(integers(0, 20), max_size=5),
-        pooling=sampled_from(["", "", "", "last", "mean"]),
+        pooling=sampled_from(["", "", "", "last", "mean"]), boundaries=lists(integers(0, 32), max_size=3),
     )  # fmt: skip
     def submit(
         self, prefix: int, length: int, more: int, outputs: int, stop: tuple[int, ...], tenant: str,
         timeout: float | None, priority: int, n: int, prompt_logprobs: int | None, delivered: list[int] | None,
-        pooling: str,
+        pooling: str, boundaries: list[int],
     ) -> None:  # fmt: skip
         number = len(self.harness.requests)
         rng = random.Random(number)
@@ -89,6 +90,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         request = make_request(
             str(number), prompt, outputs, stop=stop, tenant=tenant, timeout=timeout, priority=priority, n=n,
             seed=number, prompt_logprobs=prompt_logprobs, pooling=pooling,
+            prefix_boundaries=tuple(min(boundary, len(prompt)) for boundary in boundaries),
         )  # fmt: skip
         if delivered is not None and not pooling:  # resume the outputs that a stopped engine delivered
             full = [expected_outcome(request, self.harness.fake, index)[0] for index in range(n)]

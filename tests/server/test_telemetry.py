@@ -246,6 +246,28 @@ def test_steps_without_memory_are_counted_on_when_another_engine_begins_at_zero(
     assert read_metrics(telemetry)["out_of_memory_steps_total"] == 5 + 1
 
 
+def test_saved_states_are_counted_on_when_another_engine_begins_at_zero(telemetry: Telemetry) -> None:
+    for hits, saves, evictions in ((0, 1, 0), (2, 5, 1), (2, 5, 1), (0, 1, 0), (1, 2, 0)):
+        telemetry.record_step(
+            step_stats(
+                state_checkpoint_hits=hits, state_checkpoint_saves=saves, state_checkpoint_evictions=evictions
+            ),
+            budget=100,
+        )  # fmt: skip
+    values = read_metrics(telemetry)
+    assert [values[f"state_checkpoint_{name}_total"] for name in ("hits", "saves", "evictions")] == [3, 7, 1]
+
+
+def test_saved_states_are_gauges_of_a_model_whose_layers_keep_one(telemetry: Telemetry) -> None:
+    update_gauges(telemetry)
+    assert not any(name.startswith("state_checkpoints{") for name in read_metrics(telemetry))
+    update_gauges(telemetry, cache={**CACHE, "state_checkpoints": {
+        "total": 9, "free": 4, "cached": 3, "held": 2, "hits": 0, "saves": 0, "skipped_saves": 0, "evictions": 0,
+    }})  # fmt: skip
+    values = read_metrics(telemetry)
+    assert [values[f"state_checkpoints{{state={name}}}"] for name in ("used", "cached", "free")] == [2, 3, 4]
+
+
 def test_the_limits_of_the_scheduler_are_gauges_whose_changes_are_counted(telemetry: Telemetry) -> None:
     for running in (32, 32, 26, 40):
         stats = step_stats(max_running_requests=running, max_batch_tokens=2048, usable_blocks=100)

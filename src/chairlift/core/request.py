@@ -10,6 +10,9 @@ from chairlift.core.validation import integer, invalid_param, number
 POOLING_TYPES = ("last", "mean")
 """How an embedding is made of the hidden states of a prompt: that of its last token, or the mean of all."""
 
+MAX_PREFIX_BOUNDARIES = 8
+"""Boundaries of a prompt that an engine uses, the last ones; each may cost a checkpoint of the model's state."""
+
 
 class RequestPhase(StrEnum):
     """How far a request has come, as users see it; derived from its counters, never stored."""
@@ -41,11 +44,14 @@ class GenerateRequest:
         resume: for each choice the output tokens that were delivered already, for example by an engine that failed;
             choices without an entry have none. Generation continues after them, and only new tokens are output.
         pooling: one of POOLING_TYPES: the output is the pooled hidden states of the prompt, and no token; "" generates.
+        prefix_boundaries: positions in the prompt at which a later request may differ from this one, in any order: the
+            ends of a conversation's turns, for example. A model with layers that keep a state saves it before the last
+            MAX_PREFIX_BOUNDARIES of them; other models need none.
 
     Raises:
         InvalidRequest: an empty prompt or id, a timeout that is not in [0, MAX_TIMEOUT_SECONDS], a priority that is not
-            in [-MAX_PRIORITY, MAX_PRIORITY], more tokens to resume from than the parameters allow, or an unknown
-            pooling.
+            in [-MAX_PRIORITY, MAX_PRIORITY], more tokens to resume from than the parameters allow, an unknown pooling,
+            or a prefix boundary that is not in [0, number of prompt tokens].
     """
 
     request_id: str
@@ -59,6 +65,7 @@ class GenerateRequest:
     cache_salt: str = ""
     resume: tuple[tuple[int, ...], ...] = ()
     pooling: str = ""
+    prefix_boundaries: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:
@@ -71,11 +78,18 @@ class GenerateRequest:
         self._check_resume()
         if self.pooling and self.pooling not in POOLING_TYPES:
             raise invalid_param("pooling", f"must be {' or '.join(POOLING_TYPES)}, got {self.pooling!r}")
+        for position in self.prefix_boundaries:
+            integer("prefix_boundaries", position, 0, len(self.prompt_token_ids))
 
     @property
     def all_stop_token_ids(self) -> frozenset[int]:
         """Token ids that end an output."""
         return frozenset(self.eos_token_ids).union(self.params.stop_token_ids)
+
+    @property
+    def last_prefix_boundaries(self) -> tuple[int, ...]:
+        """The last MAX_PREFIX_BOUNDARIES different boundaries, in order."""
+        return tuple(sorted(set(self.prefix_boundaries))[-MAX_PREFIX_BOUNDARIES:])
 
     def resumed_tokens(self, index: int) -> tuple[int, ...]:
         """Return the output tokens of a choice that were delivered before this request."""

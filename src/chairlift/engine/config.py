@@ -153,10 +153,11 @@ class CacheConfig:
         num_blocks: blocks in the pool; a block is block_size tokens of one layer group.
         block_size: tokens in a block.
         windows: one entry for each layer group: None is full attention, else the sliding window in tokens (a token sees
-            itself and window - 1 before it).
+            itself and window - 1 before it). Empty only where all layers keep a state.
         enable_prefix_caching: whether full blocks are hashed and shared.
         model_id: part of the root of block hashes.
         max_cached_blocks: see RunnerInfo.
+        has_state, num_state_checkpoints: see RunnerInfo.
     """
 
     num_blocks: int
@@ -165,13 +166,20 @@ class CacheConfig:
     enable_prefix_caching: bool = True
     model_id: str = ""
     max_cached_blocks: int | None = None
+    has_state: bool = False
+    num_state_checkpoints: int = 0
 
     def __post_init__(self) -> None:
         _at_least(1, num_blocks=self.num_blocks, block_size=self.block_size)
-        _at_least(0, max_cached_blocks=self.max_cached_blocks)
-        if not self.windows:
+        _at_least(0, max_cached_blocks=self.max_cached_blocks, num_state_checkpoints=self.num_state_checkpoints)
+        if not self.windows and not self.has_state:
             raise ConfigError("a cache needs at least one layer group", option="windows")
         _at_least(1, **{f"windows[{group}]": window for group, window in enumerate(self.windows)})
+
+    @property
+    def shares_states(self) -> bool:
+        """Whether states of prefixes are saved, so that later sequences may start with them."""
+        return self.has_state and self.enable_prefix_caching and self.num_state_checkpoints > 0
 
 
 def with_auto_length(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,6 +99,7 @@ class EngineLoop:
         cache = CacheConfig(
             num_blocks=info.num_blocks, block_size=info.block_size, windows=info.windows,
             enable_prefix_caching=self._caching, model_id=info.model_id, max_cached_blocks=info.max_cached_blocks,
+            has_state=info.has_state, num_state_checkpoints=info.num_state_checkpoints,
         )  # fmt: skip
         if scheduler is not None:
             _check_cache(scheduler.cache.config, cache)
@@ -291,6 +292,7 @@ class EngineLoop:
             (timestamp - self._zero) * 1e3 for timestamp in timestamps
         )
         pool, cache, limits = scheduler.cache.pool, scheduler.cache, scheduler.table.limits
+        checkpoints = cache.checkpoints
         tensor_bytes, reserved_bytes = self._read_device_memory(timestamps[-1])
         return StepStats(
             step_id=plan.step_id, num_sequences=plan.num_rows, num_tokens=plan.num_tokens,
@@ -306,6 +308,8 @@ class EngineLoop:
             collect_started_ms=collect_started_at, max_running_requests=limits.max_running_requests,
             max_batch_tokens=limits.max_batch_tokens, usable_blocks=limits.num_blocks,
             device_tensor_bytes=tensor_bytes, device_reserved_bytes=reserved_bytes,
+            state_checkpoint_hits=checkpoints.num_hits, state_checkpoint_saves=checkpoints.num_saves,
+            state_checkpoint_evictions=checkpoints.num_evictions,
         )  # fmt: skip
 
     def _read_device_memory(self, at: float) -> tuple[int, int]:
@@ -407,4 +411,10 @@ def _check_cache(own: CacheConfig, runner: CacheConfig) -> None:
             f"the cache has {own.num_blocks} blocks of {own.block_size} tokens and windows {list(own.windows)}, the "
             f"runner {runner.num_blocks} of {runner.block_size} and {list(runner.windows)}; make them equal",
             option="num_blocks",
+        )
+    if own.has_state != runner.has_state or own.num_state_checkpoints > runner.num_state_checkpoints:
+        raise ConfigError(
+            f"the cache has {own.num_state_checkpoints} checkpoints of states (has_state: {own.has_state}), the runner "
+            f"{runner.num_state_checkpoints} (has_state: {runner.has_state}); make them equal",
+            option="num_state_checkpoints",
         )

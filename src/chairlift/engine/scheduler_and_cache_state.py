@@ -1,6 +1,6 @@
 """SchedulerState and CacheState: plain values for admin pages: what waits, what runs, which blocks are used."""
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 
 class SequenceSnapshot(TypedDict):
@@ -51,8 +51,24 @@ class SchedulerState(TypedDict):
     finished_by_reason: dict[str, int]
 
 
+class StateCheckpointState(TypedDict):
+    """Counts of the saved states of layers; free + cached + held == total. The others are totals since the start."""
+
+    total: int
+    free: int
+    cached: int
+    held: int
+    hits: int
+    saves: int
+    skipped_saves: int
+    evictions: int
+
+
 class CacheState(TypedDict):
-    """Block counts of the pool; free + cached + allocated == total."""
+    """Block counts of the pool; free + cached + allocated == total.
+
+    `state_checkpoints` exists only where layers of the model keep a state.
+    """
 
     total_blocks: int
     free_blocks: int
@@ -61,3 +77,4 @@ class CacheState(TypedDict):
     block_size: int
     memory_utilization: float
     window_blocks_freed: int
+    state_checkpoints: NotRequired[StateCheckpointState]

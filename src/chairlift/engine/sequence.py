@@ -59,6 +59,9 @@ class Sequence:
         num_bypasses: how often a smaller request started while this one did not fit.
         num_prefix_waits: steps spent waiting for another request's prefix.
         awaited_block_hash: hash of the block it waits for.
+        checkpoint_positions: ends of full blocks at which its state is saved and kept, in order; for models with layers
+            that keep a state.
+        rolling_checkpoint: key of the newest state that was saved behind these, which the next one replaces.
     """
 
     __slots__ = (
@@ -66,6 +69,7 @@ class Sequence:
         "awaited_block_hash",
         "block_hashes",
         "cached_tokens",
+        "checkpoint_positions",
         "choice_index",
         "deadline",
         "epoch",
@@ -89,6 +93,7 @@ class Sequence:
         "pooled_states",
         "request",
         "request_id",
+        "rolling_checkpoint",
         "seq_id",
         "slot",
         "status",
@@ -136,6 +141,8 @@ class Sequence:
         self.cached_tokens = 0
         self.num_preemptions = self.num_bypasses = self.num_prefix_waits = 0
         self.awaited_block_hash: BlockHash | None = None
+        self.checkpoint_positions: tuple[int, ...] = ()
+        self.rolling_checkpoint: BlockHash | None = None
         self.timeline_recorder = TimelineRecorder(now)
 
     @property

@@ -3,9 +3,16 @@
 from itertools import chain, islice
 
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
+from chairlift.engine.kv.state_checkpoint_pool import StateCheckpointPool
 from chairlift.engine.queue_wait_by_reason import WaitReason
 from chairlift.engine.scheduler.scheduler import Scheduler
-from chairlift.engine.scheduler_and_cache_state import CacheState, ChoiceSnapshot, SchedulerState, SequenceSnapshot
+from chairlift.engine.scheduler_and_cache_state import (
+    CacheState,
+    ChoiceSnapshot,
+    SchedulerState,
+    SequenceSnapshot,
+    StateCheckpointState,
+)
 from chairlift.engine.sequence import Sequence, SequenceStatus
 
 MAX_SEQUENCES = 500
@@ -72,9 +79,9 @@ def scheduler_state(scheduler: Scheduler, now: float) -> SchedulerState:
 
 
 def cache_state(cache: KVCacheManager) -> CacheState:
-    """Return the block counts of the pool."""
+    """Return the block counts of the pool, and the counts of saved states of a model with layers that keep one."""
     counts = cache.counts()
-    return CacheState(
+    state = CacheState(
         total_blocks=counts.total,
         free_blocks=counts.free + counts.withheld,
         cached_blocks=counts.cached,
@@ -83,3 +90,14 @@ def cache_state(cache: KVCacheManager) -> CacheState:
         memory_utilization=counts.held / counts.total,
         window_blocks_freed=cache.window_blocks_freed,
     )
+    if cache.config.has_state:
+        state["state_checkpoints"] = _checkpoint_state(cache.checkpoints)
+    return state
+
+
+def _checkpoint_state(pool: StateCheckpointPool) -> StateCheckpointState:
+    counts = pool.counts()
+    return StateCheckpointState(
+        total=counts.total, free=counts.free, cached=counts.cached, held=counts.held, hits=pool.num_hits,
+        saves=pool.num_saves, skipped_saves=pool.num_skipped_saves, evictions=pool.num_evictions,
+    )  # fmt: skip

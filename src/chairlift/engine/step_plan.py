@@ -6,6 +6,10 @@ A plan is small, frozen and complete, so it can be sent to other processes.
                         start_positions[r]  position of its first token in this step
                         num_new_tokens[r]   number of tokens; their ids are in input_ids, row after row
     row order: rows with one token first, then the longer ones
+
+A model may have layers that keep a state for each sequence, in its slot. A row with start position 0 begins with the
+zero state. Any other row continues the state of its slot, which is that of the tokens before it, or the checkpoint that
+the plan loads into the slot.
 """
 
 from dataclasses import dataclass, field
@@ -19,6 +23,9 @@ Int32 = NDArray[np.int32]
 
 LAST_SAMPLED = -1
 """Input id for the token that this slot sampled last, whose id the scheduler does not know yet."""
+
+NO_LOADS, NO_SAVES = np.empty((0, 2), np.int32), np.empty((0, 3), np.int32)
+"""state_loads and state_saves of a step without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,10 @@ class StepPlan:
         sample_rows: int32 [R], rows whose last token's logits are sampled, each once.
         masked_samples: int32 [M], indices in sample_rows whose sampling waits for a mask (Runner.supply_masks).
         block_copies: int32 [C, 2], blocks (from, to) to copy before the forward pass.
+        state_loads: int32 [L, 2], (checkpoint, slot): states to copy into slots before the forward pass, after
+            released_slots and new_sequences.
+        state_saves: int32 [C, 3], (row, number of the row's new tokens, from 1, after which its state is saved,
+            checkpoint): states to copy during the forward pass; in order of row and number.
     """
 
     step_id: int
@@ -94,6 +105,8 @@ class StepPlan:
     sample_rows: Int32
     block_copies: Int32 = field(default_factory=lambda: np.empty((0, 2), np.int32))
     masked_samples: Int32 = field(default_factory=lambda: np.empty(0, np.int32))
+    state_loads: Int32 = field(default_factory=lambda: NO_LOADS)
+    state_saves: Int32 = field(default_factory=lambda: NO_SAVES)
 
     @property
     def num_rows(self) -> int:

@@ -37,6 +37,9 @@ class StepStats:
         max_running_requests: limit of running sequences, which tune_limits changes.
         max_batch_tokens: limit of a step's tokens, which tune_limits changes.
         usable_blocks: blocks that may be handed out, which tune_limits changes.
+        state_checkpoint_hits: saved states of layers that sequences have started with, total since the start.
+        state_checkpoint_saves: states that were saved and published, total since the start.
+        state_checkpoint_evictions: saved states that were evicted for others, total since the start.
     """
 
     step_id: int
@@ -65,6 +68,9 @@ class StepStats:
     out_of_memory_steps: int = 0
     device_tensor_bytes: int = 0
     device_reserved_bytes: int = 0
+    state_checkpoint_hits: int = 0
+    state_checkpoint_saves: int = 0
+    state_checkpoint_evictions: int = 0
 
     @property
     def ended_ms(self) -> float:

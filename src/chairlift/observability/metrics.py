@@ -139,6 +139,12 @@ _DECLARATIONS: Mapping[str, MetricSpec] = {
     "prefix_cache_hit_ratio": _gauge(
         "Share of prompt tokens taken from the prefix cache since the engine's start, from 0 to 1."
     ),
+    "state_checkpoints": _gauge(
+        "Number of saved states of a model whose layers keep one, by state: used, cached, free.", "state"
+    ),
+    "state_checkpoint_hits": _counter("Number of saved states with which sequences have started."),
+    "state_checkpoint_saves": _counter("Number of states that were saved for later sequences."),
+    "state_checkpoint_evictions": _counter("Number of saved states that were evicted for others."),
     "preemptions": _counter("Number of preemptions; a preempted sequence is computed again."),
     "out_of_memory_steps": _counter("Number of steps that ran out of memory; their sequences ran in smaller steps."),
     # the router's replicas

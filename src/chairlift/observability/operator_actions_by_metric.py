@@ -38,6 +38,7 @@ ACTIONS: Mapping[str, str] = {
     "kv_cache_free_bytes": _CACHE,
     "engine_limit_changes": "Many changes: give the limits fixed values instead of --tune-limits.",
     "prefix_cache_hit_ratio": "Low with shared prompts: use the router's policy prefix, and put what varies last.",
+    "state_checkpoint_evictions": "As many as saves while hits are few: raise --max-memory, or add replicas.",
     "preemptions": _CACHE,
     "out_of_memory_steps": "Lower --max-batch-tokens, --max-running-requests or --max-memory; end other programs.",
     # the router's replicas

@@ -84,6 +84,7 @@ class Telemetry:
         self.cache_usage = self.prefix_hit_ratio = 0.0
         self._preemptions = 0
         self._out_of_memory_steps = 0
+        self._checkpoint_totals = (0, 0, 0)
         self._limits: tuple[int, ...] = ()
         self._restarts = 0
         self._cpu: dict[str, tuple[int, float]] = {}
@@ -215,12 +216,22 @@ class Telemetry:
         failures = stats.out_of_memory_steps
         metrics.counter("out_of_memory_steps").inc(max(0, failures - self._out_of_memory_steps))
         self._out_of_memory_steps = failures
+        checkpoints = (stats.state_checkpoint_hits, stats.state_checkpoint_saves, stats.state_checkpoint_evictions)
+        if checkpoints != self._checkpoint_totals:
+            self._record_checkpoints(checkpoints)
         if stats.device_reserved_bytes:
             metrics.gauge("engine_gpu_memory_bytes", "tensors").set(stats.device_tensor_bytes)
             metrics.gauge("engine_gpu_memory_bytes", "reserved").set(stats.device_reserved_bytes)
         limits = (stats.max_running_requests, stats.max_batch_tokens, stats.usable_blocks)
         if limits != self._limits:
             self._record_limits(limits)
+
+    def _record_checkpoints(self, totals: tuple[int, int, int]) -> None:
+        """Count the saved states that were loaded, saved and evicted since the last call."""
+        before, self._checkpoint_totals = self._checkpoint_totals, totals
+        for name, value, old in zip(("hits", "saves", "evictions"), totals, before, strict=True):
+            # A restarted engine counts from zero.
+            self.metrics.counter(f"state_checkpoint_{name}").inc(value - old if value >= old else value)
 
     def _record_limits(self, limits: tuple[int, ...]) -> None:
         """Export the limits of the scheduler, and count those that changed."""
@@ -251,6 +262,9 @@ class Telemetry:
         allocated, total = cache["allocated_blocks"], cache["total_blocks"]
         for name, blocks in (("used", allocated), ("cached", cache["cached_blocks"]), ("free", cache["free_blocks"])):
             metrics.gauge("kv_cache_blocks", name).set(blocks)
+        if (states := cache.get("state_checkpoints")) is not None:
+            for name, count in (("used", states["held"]), ("cached", states["cached"]), ("free", states["free"])):
+                metrics.gauge("state_checkpoints", name).set(count)
         self.cache_usage = allocated / total if total else 0.0
         metrics.gauge("kv_cache_usage_ratio").set(self.cache_usage)
         metrics.gauge("kv_cache_bytes").set(total * block_bytes)

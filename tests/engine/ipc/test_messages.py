@@ -48,6 +48,8 @@ from chairlift.engine.ipc.messages import (
     read_start,
 )
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
+from chairlift.engine.state_snapshot import cache_state
+from support_engine import make_scheduler
 from support_shares import for_each
 from support_step_stats import make_stats
 
@@ -230,7 +232,13 @@ def test_every_remote_method_is_a_method_of_every_client() -> None:
 
 @pytest.mark.parametrize(
     ("method", "value"),
-    [("load", LoadReport(state=ReplicaState.READY, steps=3)), ("check_integrity", ["a", "b"]), ("flush_cache", 7)],
+    [
+        ("load", LoadReport(state=ReplicaState.READY, steps=3)),
+        ("check_integrity", ["a", "b"]),
+        ("flush_cache", 7),
+        ("cache_state", cache_state(make_scheduler().cache)),
+        ("cache_state", cache_state(make_scheduler(num_state_checkpoints=3).cache)),
+    ],
 )
 def test_a_reply_arrives(method: str, value: Any) -> None:
     message = decode_engine_message(encode(encode_reply(5, value)))

@@ -8,6 +8,8 @@ from chairlift.engine.config import CacheConfig
 from chairlift.engine.kv.block_table import BlockTable
 from chairlift.engine.kv.free_block_list import NULL_BLOCK, BlockId
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
+from chairlift.engine.kv.state_checkpoint_pool import NO_CHECKPOINT
+from support_shares import for_each
 
 SIZE = 4
 
@@ -275,3 +277,123 @@ def test_a_cache_that_forgets_shares_neither_held_nor_pending_contents_and_goes_
     for table in (held, again):
         cache.release(table, named(TWELVE))
     assert cache.counts().held == 0 and cache.check_integrity() == []
+
+
+# -- layers that keep a state ------------------------------------------------------------------------------------------
+
+
+def make_with_states(windows: tuple[int | None, ...] = (None,), num_checkpoints: int = 4) -> KVCacheManager:
+    return KVCacheManager(CacheConfig(
+        num_blocks=40, block_size=SIZE, windows=windows, has_state=True, num_state_checkpoints=num_checkpoints,
+    ))  # fmt: skip
+
+
+def save(cache: KVCacheManager, tokens: list[int]) -> int:
+    """Save a state at the end of the last full block of the tokens; returns its checkpoint, which is cached."""
+    checkpoint = cache.checkpoints.allocate()
+    assert checkpoint is not None and cache.checkpoints.publish(checkpoint, named(tokens)[-1])
+    cache.checkpoints.free(checkpoint)
+    return checkpoint
+
+
+@for_each("windows", [(None,), (None, 6), (5,), (3, 9), ()])
+def test_a_hit_with_a_state_ends_where_one_is_saved(windows: tuple[int | None, ...]) -> None:
+    cache = make_with_states(windows)
+    tokens = list(range(30))
+    left(cache, tokens)
+    assert cache.match(named(tokens), 30).num_tokens == 0
+    first, second = save(cache, tokens[:8]), save(cache, tokens[:20])
+    ends = {length: cache.match(named(tokens[:length]), length) for length in (8, 9, 20, 21, 30)}
+    assert [hit.num_tokens for hit in ends.values()] == [0, 8, 8, 20, 20]
+    assert [hit.checkpoint for hit in ends.values()] == [NO_CHECKPOINT, first, first, second, second]
+    for hit in ends.values():
+        assert hit.tail == () and len(hit.blocks) == len(windows)
+        assert all(len(blocks) == hit.num_tokens // SIZE for blocks in hit.blocks)
+        assert cache.prefix_blocks(named(tokens), hit.num_tokens + 1, 0) == hit.num_tokens // SIZE
+
+
+def test_a_state_without_its_blocks_is_no_hit() -> None:
+    cache = make_with_states()
+    left(cache, TWELVE)
+    save(cache, TWELVE[:8])
+    save(cache, TWELVE)
+    cache.pool.evict_all_cached()
+    left(cache, TWELVE[:8])
+    assert cache.match(named(TWELVE), 13).num_tokens == 8
+
+
+def test_behind_a_window_a_shorter_prefix_with_a_state_may_lack_blocks() -> None:
+    """The blocks of its own last window are gone, those of the longer prefix are there."""
+    cache = make_with_states((5,))
+    tokens = list(range(24))
+    left(cache, tokens)
+    save(cache, tokens[:8])
+    gone = cache.pool.lookup((0, named(tokens)[1]))
+    assert gone is not None and cache.match(named(tokens), 25).num_tokens == 8
+    cache.pool._evict(gone)
+    assert cache.match(named(tokens), 25).num_tokens == 0
+    save(cache, tokens[:20])
+    assert cache.match(named(tokens), 25).num_tokens == 20
+
+
+def test_only_a_state_that_will_be_saved_is_worth_a_wait() -> None:
+    cache = make_with_states()
+    hashes = named(TWELVE)
+    table = cache.allocate_table(cache.match(hashes, 12), 12, hashes)
+    assert cache.match(hashes, 12).pending is None and cache.match(hashes, 12).num_shared_tokens == 8
+    cache.release(table, hashes)
+    table = cache.allocate_table(cache.match(hashes, 12), 12, hashes, (4, 8))
+    hit = cache.match(hashes, 12)
+    assert hit.pending == hashes[1] and cache.is_pending(hashes[1]) and not cache.is_pending(hashes[2])
+    cache.publish(table, hashes, 5)
+    assert not cache.is_pending(hashes[0]) and cache.is_pending(hashes[1])
+    cache.publish(table, hashes, 8)  # without a save
+    assert cache.match(hashes, 12).pending is None and cache.match(hashes, 12).num_shared_tokens == 8
+    cache.release(table, hashes)
+    assert cache.check_integrity() == []
+
+
+def test_a_table_holds_the_state_of_its_hit_until_it_is_taken_or_released() -> None:
+    cache = make_with_states(num_checkpoints=1)
+    left(cache, TWELVE)
+    checkpoint, hashes = save(cache, TWELVE[:8]), named(TWELVE)
+    first = cache.allocate_table(cache.match(hashes, 12), 12, hashes)
+    second = cache.allocate_table(cache.match(hashes, 12), 12, hashes)
+    assert cache.checkpoints.allocate() is None and cache.check_integrity() == []
+    cache.release(first, hashes)
+    assert cache.take_checkpoint(second) == checkpoint and cache.take_checkpoint(second) == NO_CHECKPOINT
+    assert cache.check_integrity([checkpoint]) == []
+    assert cache.check_integrity() == ["checkpoint 0 has 1 references, 0 are known"]
+    cache.checkpoints.free(checkpoint)
+    cache.release(second, hashes)
+    assert cache.check_integrity() == [] and cache.evict_all() == 3 and cache.checkpoints.num_free == 1
+
+
+def test_a_table_that_finds_no_blocks_holds_no_state() -> None:
+    cache = make_with_states()
+    left(cache, TWELVE)
+    save(cache, TWELVE[:8])
+    others = compute(cache, [99] * 4 * 37)
+    with pytest.raises(OutOfBlocks):
+        cache.allocate_table(cache.match(named(TWELVE), 12), 20, named(TWELVE), (8,))
+    assert cache.checkpoints.counts().held == 0 and not cache._pending_checkpoints
+    cache.release(others, named([99] * 4 * 37))
+    assert cache.check_integrity() == []
+
+
+def test_a_cache_that_forgets_shares_no_state() -> None:
+    cache = make_with_states()
+    left(cache, TWELVE)
+    save(cache, TWELVE[:8])
+    cache.forget_all()
+    left(cache, TWELVE)
+    assert cache.match(named(TWELVE), 12).num_tokens == 0 and cache.checkpoints.num_free == 4
+
+
+def test_integrity_check_reports_a_pending_state_without_an_owner() -> None:
+    cache = make_with_states()
+    hashes = named(TWELVE)
+    table = cache.allocate_table(cache.match(hashes, 12), 12, hashes, (8,))
+    cache.release(table, hashes)
+    cache._pending_checkpoints[hashes[1]] = table
+    assert cache.check_integrity() == [f"pending state {hashes[1].hex()[:8]} has no owner"]

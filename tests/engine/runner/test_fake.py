@@ -254,3 +254,68 @@ def test_released_blocks_lose_their_contents() -> None:
     assert runner.release_blocks(4, [(5, 1)]) == 2
     assert (runner._memory[:, [0, 2, 3]] == 5).all() and (runner._memory[:, 1] == 7).all()
     assert (runner._memory[:, 4:] != 5).all()
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+
+STATES = replace(FAKE, has_state=True, num_state_checkpoints=2)
+
+
+def with_states(
+    plan: StepPlan, loads: tuple[tuple[int, int], ...] = (), saves: tuple[tuple[int, int, int], ...] = ()
+) -> StepPlan:
+    return replace(
+        plan, state_loads=np.array(loads, np.int32).reshape(-1, 2), state_saves=np.array(saves, np.int32).reshape(-1, 3)
+    )
+
+
+def resumed_plan(start: int, slot: int) -> StepPlan:
+    """Make a plan that adds the sequence of first_plan in another slot and computes its prompt from a position on."""
+    plan, ids = first_plan(), np.arange(start + 1, 7, dtype=np.int32)
+    return replace(
+        plan, step_id=1, new_sequences=(replace(plan.new_sequences[0], slot=slot),), slots=np.array([slot], np.int32),
+        num_new_tokens=np.array([len(ids)], np.int32), start_positions=np.array([start], np.int32),
+        new_blocks=plan.new_blocks + np.array([slot, 0, 0, 0], np.int32), input_ids=ids,
+    )  # fmt: skip
+
+
+def test_a_fake_with_states_says_so() -> None:
+    info = FakeRunner(STATES).start()
+    assert info.has_state and info.num_state_checkpoints == 2 and info.state_bytes > 0
+    plain = FakeRunner(FAKE).start()
+    assert not plain.has_state and plain.num_state_checkpoints == plain.state_bytes == 0
+
+
+def test_a_sequence_that_begins_with_a_saved_state_gets_the_tokens_of_one_that_computes_it() -> None:
+    runner = FakeRunner(STATES)
+    expected = expected_tokens([1, 2, 3, 4, 5, 6], GREEDY, STATES)
+    assert run(runner, with_states(first_plan(), saves=((0, 2, 0), (0, 4, 1)))) == expected[:1]
+    assert run(runner, with_states(resumed_plan(4, slot=3), loads=((1, 3),))) == expected[:1]
+    assert run(runner, next_plan(6)) == expected[1:2], "slot 0 has its own state still"
+
+
+def test_a_row_that_continues_another_state_is_a_breach() -> None:
+    runner = FakeRunner(STATES)
+    run(runner, with_states(first_plan(), saves=((0, 2, 0), (0, 4, 1))))
+    with pytest.raises(AssertionError, match="slot 3 has the state None at position 4"):
+        runner.launch(resumed_plan(4, slot=3))
+    with pytest.raises(AssertionError, match=r"slot 3 has the state \(2, .* at position 4"):
+        runner.launch(with_states(resumed_plan(4, slot=3), loads=((0, 3),)))
+
+
+@pytest.mark.parametrize("stage", ["launch", "collect"])
+def test_after_a_step_that_failed_neither_its_slots_nor_its_checkpoints_have_a_state(stage: str) -> None:
+    def hook(plan: StepPlan, at: str) -> None:
+        if (plan.step_id, at) == (1, stage):
+            raise RuntimeError("chosen to fail")
+
+    runner = FakeRunner(STATES, hook=hook)
+    run(runner, with_states(first_plan(), saves=((0, 4, 0),)))
+    with pytest.raises(RuntimeError, match="chosen to fail"):
+        run(runner, with_states(next_plan(6), saves=((0, 1, 1),)))
+    with pytest.raises(AssertionError, match="slot 0 has the state None at position 6"):
+        runner.launch(next_plan(6, step_id=2))
+    with pytest.raises(AssertionError, match="checkpoint 1 was never saved"):
+        runner.launch(with_states(replace(resumed_plan(4, slot=3), step_id=3), loads=((1, 3),)))
+    expected = expected_tokens([1, 2, 3, 4, 5, 6], GREEDY, STATES)
+    assert run(runner, with_states(replace(resumed_plan(4, slot=3), step_id=4), loads=((0, 3),))) == expected[:1]

@@ -56,3 +56,11 @@ def test_the_bounds_of_an_engine_are_its_settings_and_one_longest_request() -> N
     with pytest.raises(ConfigError, match="min_running_requests must be at least 1, got 0"):
         SchedulerConfig(min_running_requests=0)
     harness.close()
+
+
+def test_a_model_without_blocks_has_bounds_too() -> None:
+    fake = FakeConfig(windows=(), num_blocks=1, has_state=True)
+    harness = EngineHarness(fake, max_running_requests=6)
+    config = LimitsConfig.of(harness.scheduler.config, harness.scheduler.limits)
+    assert config.lowest.num_blocks == config.highest.num_blocks == 1
+    harness.close()

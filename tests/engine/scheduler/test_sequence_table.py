@@ -7,6 +7,7 @@ from chairlift.core.errors import ForwardFailed
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import SequenceStatus
+from chairlift.engine.step_plan import StepPlan
 from support_engine import (
     EngineHarness,
     make_request,
@@ -179,3 +180,33 @@ def test_a_lowered_limit_of_tokens_makes_smaller_steps() -> None:
         harness.step()
         counts.append(harness.scheduler.counters.scheduled_tokens - before)
     assert counts == [8, 8, 4, 1]
+
+
+def test_a_running_sequence_begins_again_with_its_cached_prefix_and_keeps_slot_and_place() -> None:
+    scheduler = make_scheduler(num_state_checkpoints=8)
+    for name in "ab":
+        scheduler.add_request(make_request(name, [ord(name)] * 10, 9), 0.0)
+    for _ in range(4):
+        run_step(scheduler)
+    first = scheduler.sequences["a"]
+    table, slot = first.table, first.slot
+    scheduler.table.restart(first)
+    assert first.table is not table and first.slot == slot and next(iter(scheduler.running.values())) is first
+    assert first.num_computed_tokens == first.num_scheduled_tokens == 12 and first.fast_path_end == 0
+    assert first.table is not None and first.table.capacity == 12 and scheduler.check_integrity() == []
+
+
+def test_the_mean_of_a_prompt_begins_again_with_its_first_token() -> None:
+    fake = FakeConfig(block_size=4, has_state=True, num_state_checkpoints=8)
+    failing = {3}
+
+    def hook(plan: StepPlan, stage: str) -> None:
+        if stage == "collect" and plan.step_id in failing:
+            failing.remove(plan.step_id)
+            raise MemoryError("no memory")
+
+    harness = EngineHarness(fake, hook=hook, max_batch_tokens=8)
+    harness.submit(make_request("a", 40, 1, pooling="last"), make_request("b", 30, 1, pooling="mean"))
+    harness.drain()
+    harness.check_outputs(no_faults=True)
+    assert not failing

@@ -224,3 +224,17 @@ def test_a_request_that_does_not_fit_alone_fails_with_both_numbers(monkeypatch: 
     [output] = scheduler.expire(0.0)
     assert isinstance(output.error, OutOfBlocks) and output.error.details["total"] == 8
     assert scheduler.is_idle
+
+
+def test_a_request_waits_for_the_state_that_another_will_save_and_no_longer() -> None:
+    scheduler = make_scheduler(num_state_checkpoints=8, max_chunk_tokens=8)
+    scheduler.add_request(make_request("a", 40, 3, prefix_boundaries=(17,)), 0.0)
+    scheduler.add_request(make_request("b", [*range(1, 18), *[99] * 9], 3), 0.0)
+    scheduler.add_request(make_request("other", [*range(1, 10), 77], 3), 0.0)
+    starts = []
+    for _ in range(4):
+        plan, _ = run_step(scheduler)
+        starts.append(sorted(plan.start_positions.tolist()))
+    # "other" would share two blocks, but no state will be saved behind them until it starts itself.
+    assert starts[0] == [0, 0] and scheduler.sequences["b"].num_prefix_waits == 2
+    assert any(16 in each for each in starts) and scheduler.sequences["b"].cached_tokens == 16

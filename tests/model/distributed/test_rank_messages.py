@@ -35,6 +35,7 @@ def test_a_plan_arrives_as_it_was_and_its_arrays_can_be_written() -> None:
     plan = StepPlan(
         9, (1, 2), (new,), int32(2, 0), int32(1, 3), int32(2, 0), np.array([[2, 0, 0, 5]], np.int32),
         int32(-1, 1, 2, 3), int32(0, 1), block_copies=np.array([[4, 5]], np.int32), masked_samples=int32(1),
+        state_saves=np.array([[1, 3, 7]], np.int32),
     )  # fmt: skip
     frame = encode(Launch(plan))
     assert int.from_bytes(frame[:LENGTH_BYTES], "big") == len(frame) - LENGTH_BYTES
@@ -42,7 +43,7 @@ def test_a_plan_arrives_as_it_was_and_its_arrays_can_be_written() -> None:
     assert isinstance(message, Launch)
     assert message.plan.new_sequences == (new,) and message.plan.released_slots == (1, 2)
     for name in ("slots", "num_new_tokens", "start_positions", "new_blocks", "input_ids", "sample_rows",
-                 "block_copies", "masked_samples"):  # fmt: skip
+                 "block_copies", "masked_samples", "state_loads", "state_saves"):  # fmt: skip
         ours, theirs = getattr(plan, name), getattr(message.plan, name)
         assert np.array_equal(ours, theirs) and ours.shape == theirs.shape and theirs.dtype == np.int32, name
         torch.from_numpy(theirs)  # warns of memory that cannot be written

@@ -7,6 +7,7 @@ group 1 (window)    [ -  -  4  8 ]            "-" is NULL_BLOCK: behind the wind
 from collections.abc import Iterator
 
 from chairlift.engine.kv.free_block_list import NULL_BLOCK, BlockId
+from chairlift.engine.kv.state_checkpoint_pool import NO_CHECKPOINT, CheckpointId
 
 
 class BlockTable:
@@ -19,9 +20,11 @@ class BlockTable:
         capacity: number of tokens that every group has blocks for.
         num_published: number of leading blocks published to the prefix cache.
         released: whether the blocks were freed.
+        checkpoint: the state that the sequence's first step loads, held until that step is scheduled; NO_CHECKPOINT
+            for none.
     """
 
-    __slots__ = ("capacity", "first_block_index", "groups", "num_held", "num_published", "released")
+    __slots__ = ("capacity", "checkpoint", "first_block_index", "groups", "num_held", "num_published", "released")
 
     def __init__(self, num_groups: int) -> None:
         self.groups: list[list[BlockId]] = [[] for _ in range(num_groups)]
@@ -30,6 +33,7 @@ class BlockTable:
         self.capacity = 0
         self.num_published = 0
         self.released = False
+        self.checkpoint: CheckpointId = NO_CHECKPOINT
 
     def held(self) -> Iterator[tuple[int, int, BlockId]]:
         """Yield (group, index, block) of every held block, in order of index within each group."""

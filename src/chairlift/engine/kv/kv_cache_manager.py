@@ -3,11 +3,13 @@
 waiting sequence   match() ──► PrefixHit ──► allocate_table()    the hit's blocks are shared, new ones allocated
 running sequence   reserve(tokens) before a step, publish(computed) after it
 removed sequence   release(): blocks with a key stay cached until they are allocated again
+
+Where layers keep a state, a cached prefix has all its blocks and a checkpoint of the state at its end.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from chairlift.core.block_hash import BlockHash
 from chairlift.core.errors import OutOfBlocks
@@ -16,6 +18,7 @@ from chairlift.engine.kv.block_pool import BlockCounts, BlockPool
 from chairlift.engine.kv.block_table import BlockTable
 from chairlift.engine.kv.free_block_list import NULL_BLOCK, BlockId
 from chairlift.engine.kv.layer_groups import LayerGroupLayout, peak_blocks
+from chairlift.engine.kv.state_checkpoint_pool import NO_CHECKPOINT, CheckpointId, StateCheckpointPool
 
 NewBlock = tuple[int, int, BlockId]
 """(layer group, index in the table, block)"""
@@ -31,9 +34,13 @@ class PrefixHit:
         blocks: for each group the blocks of that prefix, NULL_BLOCK where the window does not need them.
         num_shared: blocks in `blocks`.
         num_reactivated: how many of them have no reference now: sharing them takes them from the available blocks.
-        pending: hash of the next block while another sequence computes it, else None.
+        pending: hash of the next block while another sequence computes it, else None. Where layers keep a state, the
+            hash of a longer prefix's last block while another sequence computes that prefix and will save its state.
         tail: for each group the block of another table that holds the tokens after the last full block and has to be
             copied; empty without such tokens.
+        checkpoint: the state at the end of the prefix; NO_CHECKPOINT where no layer keeps one, or without a prefix.
+        num_shared_tokens: of a model with such layers, leading tokens whose blocks are cached or pending, also where no
+            state is saved.
     """
 
     num_tokens: int
@@ -42,19 +49,32 @@ class PrefixHit:
     num_reactivated: int = 0
     pending: BlockHash | None = None
     tail: tuple[BlockId, ...] = ()
+    checkpoint: CheckpointId = NO_CHECKPOINT
+    num_shared_tokens: int = 0
 
 
 class KVCacheManager:
-    """Manages the blocks of one pool. Owns every BlockTable that it created until release()."""
+    """Manages the blocks of one pool. Owns every BlockTable that it created until release().
+
+    Attributes:
+        config: the settings.
+        layouts: the block layout of each layer group.
+        pool: the blocks.
+        checkpoints: the saved states; none where no layer keeps one.
+        no_hit: the hit of no tokens.
+        window_blocks_freed: blocks that were freed because they lay behind a window.
+    """
 
     def __init__(self, config: CacheConfig) -> None:
         self.config = config
         self.layouts = tuple(LayerGroupLayout(window, config.block_size) for window in config.windows)
         self.pool = BlockPool(config.num_blocks, config.max_cached_blocks)
+        self.checkpoints = StateCheckpointPool(config.num_state_checkpoints)
         self._full = tuple(group for group, layout in enumerate(self.layouts) if layout.window is None)
         self._windowed = tuple(group for group, layout in enumerate(self.layouts) if layout.window is not None)
         self._tables: set[BlockTable] = set()
         self._pending: dict[BlockHash, BlockTable] = {}
+        self._pending_checkpoints: dict[BlockHash, BlockTable] = {}
         self.no_hit = PrefixHit(0, tuple(() for _ in self.layouts))
         self.window_blocks_freed = 0
 
@@ -63,22 +83,54 @@ class KVCacheManager:
         return peak_blocks(self.layouts, num_tokens, lookahead)
 
     def is_pending(self, block_hash: BlockHash) -> bool:
-        """Return whether a sequence computes the block with this hash."""
-        return block_hash in self._pending
+        """Return whether a sequence computes what a hit's `pending` names: a block, or a prefix and its state."""
+        return block_hash in (self._pending_checkpoints if self.config.has_state else self._pending)
 
     def match(self, hashes: Sequence[BlockHash], num_tokens: int) -> PrefixHit:
         """Find the longest cached prefix that leaves at least one token to compute; changes nothing."""
         limit = min(len(hashes), (num_tokens - 1) // self.config.block_size)
         if limit <= 0 or not self.config.enable_prefix_caching:
             return self.no_hit
+        if self.config.has_state:
+            return self._match_with_state(hashes, limit)
         length = self._longest(hashes, limit)
         pending = hashes[length] if length < limit and hashes[length] in self._pending else None
+        return self._hit(hashes, length, pending)
+
+    def _hit(self, hashes: Sequence[BlockHash], length: int, pending: BlockHash | None) -> PrefixHit:
+        """Return the hit of `length` blocks that are cached in every group as far as it needs them."""
         if not length:
             return PrefixHit(0, self.no_hit.blocks, pending=pending)
         blocks = tuple(self._blocks_of(group, hashes, length) for group in range(len(self.layouts)))
         shared = [block for group in blocks for block in group if block != NULL_BLOCK]
         reactivated = sum(1 for block in shared if not self.pool.references(block))
         return PrefixHit(length * self.config.block_size, blocks, len(shared), reactivated, pending)
+
+    def _match_with_state(self, hashes: Sequence[BlockHash], limit: int) -> PrefixHit:
+        """Find the longest prefix, at most `limit` blocks, with all blocks and a checkpoint at its end."""
+        length = self._longest_with_state(hashes, limit)
+        pending = None
+        if self._pending_checkpoints:
+            # The longest one: the sequence that computes it has the blocks of all shorter prefixes before.
+            longer = (hashes[index] for index in reversed(range(length, limit)))
+            pending = next((block_hash for block_hash in longer if block_hash in self._pending_checkpoints), None)
+        shared = self._longest(hashes, limit) if self.layouts else length
+        while shared < limit and hashes[shared] in self._pending:
+            shared += 1
+        checkpoint = self.checkpoints.lookup(hashes[length - 1]) if length else NO_CHECKPOINT
+        assert checkpoint is not None, "a matched checkpoint is not cached any more"
+        hit = self._hit(hashes, length, pending)
+        return replace(hit, checkpoint=checkpoint, num_shared_tokens=shared * self.config.block_size)
+
+    def _longest_with_state(self, hashes: Sequence[BlockHash], limit: int) -> int:
+        """Return the longest prefix, in blocks, that has all its blocks and a checkpoint at its end."""
+        find, length = self.checkpoints.lookup, self._longest(hashes, limit)
+        # A shorter prefix needs other blocks in a group with a window.
+        while length and (
+            find(hashes[length - 1]) is None or (self._windowed and self._longest(hashes, length) < length)
+        ):
+            length -= 1
+        return length
 
     def fork(self, table: BlockTable, num_tokens: int) -> PrefixHit:
         """Return a hit of the first num_tokens of a table that has computed them; changes nothing.
@@ -107,6 +159,8 @@ class KVCacheManager:
         limit = min(len(hashes), (num_tokens - 1) // self.config.block_size)
         if limit <= 0 or not self.config.enable_prefix_caching:
             return 0
+        if self.config.has_state:
+            return self._longest_with_state(hashes, limit)
         if self._windowed or len(self._full) != 1:
             return self._longest(hashes, limit)
         # A chain is evicted from its tail: where block i is cached, nearly always the blocks before it are, too.
@@ -194,10 +248,13 @@ class KVCacheManager:
             total += max(0, layout.peak_blocks(num_tokens, lookahead) - held)
         return total
 
-    def allocate_table(self, hit: PrefixHit, num_tokens: int, hashes: Sequence[BlockHash]) -> BlockTable:
+    def allocate_table(
+        self, hit: PrefixHit, num_tokens: int, hashes: Sequence[BlockHash], checkpoint_positions: Sequence[int] = ()
+    ) -> BlockTable:
         """Create the table of a starting sequence: it shares the hit's blocks and reserves num_tokens.
 
-        The full blocks that it will compute are pending from now on, so that other sequences can wait for them.
+        The full blocks that it will compute are pending from now on, and so are the states that it will save, at ends
+        of full blocks (checkpoint_positions), so that other sequences can wait for them. The hit's checkpoint is held.
         Raises OutOfBlocks without a change when the pool has too few.
         """
         size = self.config.block_size
@@ -220,11 +277,22 @@ class KVCacheManager:
         except OutOfBlocks:
             self.release(table, ())
             raise
+        if hit.checkpoint != NO_CHECKPOINT:
+            self.checkpoints.add_reference(hit.checkpoint)
+            table.checkpoint = hit.checkpoint
         if self.config.enable_prefix_caching:
             for block_hash in hashes[table.num_published :]:
                 # Of several tables that compute a block, the first one is ahead.
                 self._pending.setdefault(block_hash, table)
+            for position in checkpoint_positions:
+                if position > hit.num_tokens:
+                    self._pending_checkpoints.setdefault(hashes[position // size - 1], table)
         return table
+
+    def take_checkpoint(self, table: BlockTable) -> CheckpointId:
+        """Return the checkpoint that the table's sequence loads, with its reference; NO_CHECKPOINT for none."""
+        checkpoint, table.checkpoint = table.checkpoint, NO_CHECKPOINT
+        return checkpoint
 
     def next_publish_at(self, num_computed: int) -> int:
         """Return the least number of computed tokens, above this one, at which publish() has work to do."""
@@ -262,11 +330,16 @@ class KVCacheManager:
     def _remove_pending(self, table: BlockTable, block_hash: BlockHash) -> None:
         if self._pending.get(block_hash) is table:
             del self._pending[block_hash]
+        # A state that was not saved although it could have been is not waited for any longer either.
+        if self._pending_checkpoints.get(block_hash) is table:
+            del self._pending_checkpoints[block_hash]
 
     def release(self, table: BlockTable, hashes: Sequence[BlockHash]) -> None:
         """Free every block of the table; the only way in which a sequence releases its blocks."""
         assert not table.released, "a block table is released twice"
         table.released = True
+        if table.checkpoint != NO_CHECKPOINT:
+            self.checkpoints.free(self.take_checkpoint(table))
         # The tail is evicted first: a hit needs all blocks before one, and none behind it.
         self.pool.free(table.tail_first())
         for block_hash in hashes[table.num_published :]:
@@ -282,6 +355,8 @@ class KVCacheManager:
         def is_sole(block: BlockId) -> bool:
             return block != NULL_BLOCK and self.pool.references(block) < 2
 
+        if not table.groups:
+            return num_computed
         shared = bisect_left(table.groups[self._full[0] if self._full else 0], True, key=is_sole)
         return max(0, num_computed - shared * self.config.block_size)
 
@@ -290,15 +365,20 @@ class KVCacheManager:
         return self.pool.counts()
 
     def evict_all(self) -> int:
-        """Evict every cached block; returns how many."""
+        """Evict every cached block, and every cached state; returns how many blocks."""
+        self.checkpoints.evict_all_cached()
         return self.pool.evict_all_cached()
 
     def forget_all(self) -> None:
-        """Evict every cached block, and let no sequence share the blocks that are held now."""
+        """Evict every cached block and state, and let no sequence share those that are held now."""
+        self.checkpoints.forget_all()
         self.pool.forget_all()
 
-    def check_integrity(self) -> list[str]:
-        """Check that free + cached + held == total and that tables hold each reference; return errors."""
+    def check_integrity(self, step_checkpoints: Iterable[CheckpointId] = ()) -> list[str]:
+        """Check that free + cached + held == total and that tables hold each reference; return errors.
+
+        `step_checkpoints` are those that scheduled steps hold, once for each reference.
+        """
         errors = self.pool.check(block for table in self._tables for _, _, block in table.held())
         errors += [
             f"a table counts {table.num_held} blocks and holds {sum(1 for _ in table.held())}"
@@ -310,4 +390,10 @@ class KVCacheManager:
             for block_hash, table in self._pending.items()
             if table.released
         ]
-        return errors
+        errors += [
+            f"pending state {block_hash.hex()[:8]} has no owner"
+            for block_hash, table in self._pending_checkpoints.items()
+            if table.released
+        ]
+        loads = (table.checkpoint for table in self._tables if table.checkpoint != NO_CHECKPOINT)
+        return errors + self.checkpoints.check([*loads, *step_checkpoints])

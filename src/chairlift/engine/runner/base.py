@@ -23,7 +23,7 @@ class RunnerInfo:
         block_bytes: memory of a block; 0 if the runner has no KV cache.
         max_cached_blocks: cached blocks above which they are evicted though blocks are left that were never used; the
             memory of blocks follows their use. None where all memory exists from the start.
-        windows: attention window of each layer group, None for full attention.
+        windows: attention window of each layer group, None for full attention; empty where all layers keep a state.
         model_id: identifies the weights; part of the prefix cache's salt.
         logits_processors: names that requests may choose.
         preferred_prefill_tokens: prompt tokens of a step above which more tokens only make the step longer, at the same
@@ -34,6 +34,10 @@ class RunnerInfo:
         hidden_size: length of an embedding; 0 if the runner makes none.
         device: where it computes, as torch names it; "" without a model.
         is_asynchronous: whether launch() itself returns before the step is done, as on a CUDA device.
+        has_state: whether the model has layers that keep a state for each sequence, instead of keys and values.
+        num_state_checkpoints: entries of the pool of saved states, numbers 0 to n - 1; 0 without such a pool, and then
+            no prefix of such a model is shared.
+        state_bytes: memory of the state of one sequence, of all layers together.
         facts: facts about the model, for people.
         startup_report: derived values and the time of each start-up phase, for people: (name, value).
     """
@@ -53,6 +57,9 @@ class RunnerInfo:
     hidden_size: int = 0
     device: str = ""
     is_asynchronous: bool = False
+    has_state: bool = False
+    num_state_checkpoints: int = 0
+    state_bytes: int = 0
     facts: ModelFacts = field(default_factory=ModelFacts)
     startup_report: tuple[tuple[str, str], ...] = ()
 
@@ -63,7 +70,8 @@ class Runner(Protocol):
     Contract: `collect` returns results in the order of the launches. When `launch` or `collect` raises, that step and
     every later launched step are discarded: none of them is still running, and their results are never collected. The
     engine then adds their sequences again from the start, once it has the tokens of all earlier steps, and reads no
-    block that a discarded step has written. A MemoryError says that a smaller step may succeed; the runner has freed
+    block and no checkpoint that a discarded step has written. It takes the states of their slots for lost: their rows
+    begin at position 0 or with a checkpoint. A MemoryError says that a smaller step may succeed; the runner has freed
     what it could.
     """
 

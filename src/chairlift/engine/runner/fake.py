@@ -27,8 +27,12 @@ from chairlift.engine.runner.fake_model import (
     masked_token,
     next_token,
 )
+from chairlift.engine.runner.fake_states import ZERO_STATE, FakeStates
 from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
+
+STATE_BYTES = 16
+"""Memory of one state that a fake with states reports."""
 
 NEVER_WRITTEN = -1
 """Content of a KV token slot that no step has written."""
@@ -67,6 +71,7 @@ class FakeRunner:
         self._slots: dict[int, _Slot] = {}
         self._done: deque[tuple[StepPlan, StepResult]] = deque()
         self._masks: dict[int, TokenMasks] = {}
+        self._states = FakeStates(config.num_state_checkpoints) if config.has_state and config.verify else None
         num_blocks = config.num_blocks if config.verify else 0
         self._memory = np.full((len(config.windows), num_blocks, config.block_size), NEVER_WRITTEN, np.int64)
         self.started = self.stopped = False
@@ -79,7 +84,8 @@ class FakeRunner:
             vocab_size=config.vocab_size, max_model_len=config.max_model_len, num_blocks=config.num_blocks,
             block_size=config.block_size, windows=config.windows, model_id=f"fake-{config.seed}",
             busy_cpus=config.busy_cpus, may_have_low_priority=config.may_have_low_priority, hidden_size=HIDDEN_SIZE,
-            max_cached_blocks=config.max_cached_blocks,
+            max_cached_blocks=config.max_cached_blocks, has_state=config.has_state,
+            num_state_checkpoints=config.num_state_checkpoints, state_bytes=STATE_BYTES if config.has_state else 0,
         )  # fmt: skip
 
     def stop(self) -> None:
@@ -104,9 +110,13 @@ class FakeRunner:
         Raises the hook's error, and ValueError for a poison token; the masks of the step are lost then.
         """
         masks = self._masks.pop(plan.step_id, None)
-        self._hook(plan, "launch")
-        self._update_slots(plan)
-        self._done.append((plan, self._compute_fast(plan) if self._is_fast else self._compute(plan)))
+        try:
+            self._hook(plan, "launch")
+            self._update_slots(plan)
+            self._done.append((plan, self._compute_fast(plan) if self._is_fast else self._compute(plan)))
+        except Exception:
+            self._lose_states(plan)
+            raise
         if masks is not None:
             self._masks[plan.step_id] = masks
         self._spend(self.config.seconds_per_step + self.config.seconds_per_token * plan.num_tokens)
@@ -128,11 +138,18 @@ class FakeRunner:
         try:
             self._hook(plan, "collect")
         except Exception:
+            self._lose_states(plan, *(later for later, _ in self._done))
             self._done.clear()
             self._done_at.clear()
             self._masks.clear()
             raise
         return result
+
+    def _lose_states(self, *plans: StepPlan) -> None:
+        """Leave any state in the slots of discarded plans: a real runner may have computed a part of them."""
+        if self._states is not None:
+            for plan in plans:
+                self._states.lose(plan)
 
     def _spend(self, seconds: float) -> None:
         if self._clock is not None:
@@ -157,6 +174,8 @@ class FakeRunner:
             self._slots[slot].tables[group][index] = block
         source, target = plan.block_copies.T
         self._memory[:, target] = self._memory[:, source]
+        if self._states is not None:
+            self._states.apply(plan)
 
     def _compute_fast(self, plan: StepPlan) -> StepResult:
         """Compute tokens from the prompts and positions only, for all rows at once."""
@@ -173,6 +192,9 @@ class FakeRunner:
         logprobs: list[TokenLogprob | None] = []
         prompt_logprobs: list[tuple[int, tuple[TokenLogprob, ...]]] = []
         pooled: list[tuple[int, NDArray[np.float64]]] = []
+        saves: dict[int, dict[int, int]] = {}
+        for row, number, checkpoint in plan.state_saves.tolist():
+            saves.setdefault(row, {})[number] = checkpoint
         ids, at = plan.input_ids.tolist(), 0
         rows = zip(plan.slots.tolist(), plan.num_new_tokens.tolist(), plan.start_positions.tolist(), strict=True)
         assert plan.num_new_tokens.tolist() == sorted(plan.num_new_tokens.tolist(), key=lambda count: count != 1)
@@ -188,15 +210,17 @@ class FakeRunner:
             if self.config.nan is not None and self.config.nan in new:
                 errors.setdefault(row, NonFiniteLogits("the fake logits are NaN"))
             context = self._write(slot, start, new) if self.config.verify else []
+            states = self._states
+            state = ZERO_STATE if states is None else states.advance(slot_index, start, new, saves.get(row, {}))
             if len(entries := self._prompt_logprobs(slot.sequence, start, count)):
                 prompt_logprobs.append((row, entries))
-            if (states := self._pooled(slot.sequence, context, start, count)) is not None:
-                pooled.append((row, states))
+            if (hidden := self._pooled(slot.sequence, context, start, count)) is not None:
+                pooled.append((row, hidden))
             if row in sampled:
                 if row in errors:
                     token = 0
                 elif self.config.verify:
-                    token = next_token(context, slot.sequence.params, self.config, slot.sequence.choice_index)
+                    token = next_token(context, slot.sequence.params, self.config, slot.sequence.choice_index, state)
                 else:
                     token = (slot.salt + (start + count) * _STRIDE) % self.config.vocab_size
                 slot.last_sampled = token

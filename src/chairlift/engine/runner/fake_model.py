@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chairlift.core.sampling_params import SamplingParams
+from chairlift.engine.runner.fake_states import ZERO_STATE, State, advance_state
 from chairlift.engine.step_plan import Int32
 
 HIDDEN_SIZE = 8
@@ -26,7 +27,9 @@ class FakeConfig:
         max_model_len: maximum tokens of one sequence.
         num_blocks: KV cache blocks.
         block_size: tokens in a block.
-        windows: attention window of each layer group, None for full attention.
+        windows: attention window of each layer group, None for full attention; may be empty with has_state.
+        has_state: whether other layers keep a state, on which every token depends, too (with verify).
+        num_state_checkpoints: see RunnerInfo.
         seed: of all tokens.
         seconds_per_step: duration of a step, on the fake clock if there is one, otherwise in real time.
         seconds_per_token: added to the duration for each token of the step.
@@ -43,6 +46,8 @@ class FakeConfig:
     num_blocks: int = 256
     block_size: int = 16
     windows: tuple[int | None, ...] = (None,)
+    has_state: bool = False
+    num_state_checkpoints: int = 0
     seed: int = 0
     seconds_per_step: float = 0.0
     seconds_per_token: float = 0.0
@@ -54,21 +59,29 @@ class FakeConfig:
     verify: bool = True
 
 
-def next_token(context: Sequence[int], params: SamplingParams, config: FakeConfig, choice: int = 0) -> int:
-    """Return the token after a context: a pure function of visible ids, seeds and choice index."""
+def next_token(
+    context: Sequence[int], params: SamplingParams, config: FakeConfig, choice: int = 0,
+    state: State | None = None,
+) -> int:  # fmt: skip
+    """Return the token after a context: a pure function of visible ids, seeds and choice index.
+
+    With has_state also of `state`, by default that of the context.
+    """
     narrowest = min((window for window in config.windows if window is not None), default=None)
     visible = _visible(context, config)
     near = visible[-narrowest:] if narrowest else visible[:0]
     seed = 0 if params.greedy else params.seed
     salt = f"{config.seed} {seed} {0 if params.greedy else choice} {len(context)}".encode()
+    if config.has_state:
+        salt += f" {advance_state(ZERO_STATE, context) if state is None else state}".encode()
     return zlib.crc32(near.tobytes(), zlib.crc32(visible.tobytes(), zlib.crc32(salt))) % config.vocab_size
 
 
 def _visible(context: Sequence[int], config: FakeConfig) -> NDArray[np.int64]:
     """Return the ids that the last token of a context sees: those of the widest window."""
     all_windowed = all(window is not None for window in config.windows)
-    widest = max((window or 0) for window in config.windows) if all_windowed else len(context)
-    return np.asarray(context[-widest:] if widest else context, np.int64)
+    widest = max([window or 0 for window in config.windows], default=0) if all_windowed else len(context)
+    return np.asarray(context[-widest:] if widest else context[:0], np.int64)
 
 
 def masked_token(token: int, bits: Int32, vocab_size: int) -> int | None:
@@ -84,8 +97,10 @@ def expected_tokens(
     """Compute the whole output of a request, without a KV cache and without batching."""
     assert params.max_tokens is not None
     context, stops = list(prompt), {*eos_token_ids, *params.stop_token_ids}
+    state = ZERO_STATE
     while len(context) - len(prompt) < params.max_tokens:
-        context.append(next_token(context, params, config, choice))
+        state = advance_state(state, context[state[0] :])
+        context.append(next_token(context, params, config, choice, state))
         if context[-1] in stops:
             break
     return context[len(prompt) :]

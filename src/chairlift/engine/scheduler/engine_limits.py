@@ -59,7 +59,7 @@ class LimitsConfig:
             max_running_requests=config.max_running_sequences, max_batch_tokens=config.max_batch_tokens,
             num_blocks=limits.num_blocks,
         )  # fmt: skip
-        longest = limits.blocks_needed(min(limits.max_model_len, limits.max_cached_tokens))
+        longest = max(1, limits.blocks_needed(min(limits.max_model_len, limits.max_cached_tokens)))
         lowest = EngineLimits(
             max_running_requests=min(config.min_running_requests, highest.max_running_requests),
             max_batch_tokens=min(config.min_batch_tokens, highest.max_batch_tokens),

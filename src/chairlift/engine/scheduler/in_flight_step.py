@@ -1,8 +1,10 @@
 """InFlightStep: a step that the runner computes, and the sequences behind its rows."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from chairlift.engine.kv.state_checkpoint_pool import CheckpointId
 from chairlift.engine.sequence import Sequence, SequenceStatus
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
@@ -18,6 +20,15 @@ class StepRow(NamedTuple):
     sample: int  # index among the sample rows, -1 when no token is sampled
 
 
+class StateSave(NamedTuple):
+    """A state that a step saves."""
+
+    row: int  # row of the plan
+    position: int  # number of leading tokens of the sequence whose state it is; the end of a full block
+    checkpoint: CheckpointId  # held by the step
+    is_rolling: bool  # whether it replaces the sequence's last rolling checkpoint
+
+
 @dataclass(frozen=True, slots=True)
 class InFlightStep:
     """A plan and the sequences behind its rows, in columns: a step has hundreds of rows.
@@ -30,6 +41,8 @@ class InFlightStep:
         scheduled_at: seconds.
         forked: sequences that start in it with a copy of another sequence's block.
         structured_sequences: sequences of the plan's masked samples, in its order.
+        state_loads: checkpoints that it loads into slots; held by it.
+        state_saves: states that it saves.
     """
 
     plan: StepPlan
@@ -43,6 +56,8 @@ class InFlightStep:
     scheduled_at: float
     forked: frozenset[Sequence] = frozenset()
     structured_sequences: tuple[Sequence, ...] = ()
+    state_loads: tuple[CheckpointId, ...] = ()
+    state_saves: tuple[StateSave, ...] = ()
 
     @property
     def grammars(self) -> list[GrammarMatcher]:
@@ -53,6 +68,12 @@ class InFlightStep:
             for each in self.structured_sequences
             if each.grammar is not None and each.status is not finished
         ]
+
+    @property
+    def checkpoints(self) -> Iterator[CheckpointId]:
+        """The checkpoints that it holds."""
+        yield from self.state_loads
+        yield from (save.checkpoint for save in self.state_saves)
 
     @property
     def rows(self) -> list[StepRow]:

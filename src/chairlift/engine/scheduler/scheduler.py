@@ -32,6 +32,7 @@ from chairlift.engine.request_validation import ValidatedRequest
 from chairlift.engine.scheduler.deadlines import Deadlines
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.sequence_table import SequenceTable
+from chairlift.engine.scheduler.state_checkpoint_planner import StateCheckpointPlanner
 from chairlift.engine.scheduler.step_builder import StepBuilder
 from chairlift.engine.scheduler.step_cost_model import StepCostModel, StepFeatures
 from chairlift.engine.scheduler.step_scheduler import StepScheduler
@@ -64,6 +65,14 @@ class Scheduler:
             config, cache, sequence_table, limits.lookahead, self.step_times, self._deadlines
         )
         self._suspects: list[list[Sequence]] = []
+        self._checkpoints = (
+            StateCheckpointPlanner(cache, self.running, min(limits.max_model_len, limits.max_cached_tokens))
+            if cache.config.shares_states
+            else None
+        )
+        self._has_state = cache.config.has_state
+        self._has_lost_states = False  # of running sequences, in the runner
+        self._retries: dict[Sequence, int] = {}  # positions at which steps failed, and which are not computed yet
         self._has_failed = False  # the newest step; its sequences are not added again while samples are pending
         self._last_commit = -inf
         self._arrivals = 0
@@ -134,6 +143,8 @@ class Scheduler:
                 if sequences:  # all choices share the prompt
                     sequence.block_hashes = sequences[0].block_hashes[: sequence.num_prompt_tokens // self._block_size]
                 sequence.update_block_hashes(self._block_size)
+            if self._checkpoints is not None:
+                sequence.checkpoint_positions = self._checkpoints.positions(request)
             sequences.append(sequence)
         return sequences, ended
 
@@ -181,17 +192,19 @@ class Scheduler:
             "more steps in flight than the overlap allows"
         )
         # Suspects run alone. After a failure the samples that are still in flight are committed first.
-        if (self._suspects or self._has_failed) and self.in_flight_steps:
+        if (self._suspects or self._has_failed or self._has_lost_states) and self.in_flight_steps:
             return None
         self._has_failed = False
+        if self._has_lost_states:
+            self._restart_lost()
         batch_tokens = self.table.batch_token_limit
         builder = StepBuilder(
             batch_tokens, min(batch_tokens, self.config.prefill_budget), num_in_flight=len(self.in_flight_steps),
-            has_grammars=self.table.num_structured > 0,
+            has_grammars=self.table.num_structured > 0, checkpoints=self._checkpoints,
         )  # fmt: skip
         # All sequences of a half may have ended or been preempted meanwhile.
         while self._suspects and not builder.num_rows:
-            self._step_scheduler.schedule_suspects(builder, self._suspects.pop(), now)
+            self._schedule_suspects(builder, self._suspects.pop(), now)
         if not builder.num_rows:
             self._step_scheduler.schedule_step(builder, now)
         if not builder.num_rows:
@@ -204,13 +217,45 @@ class Scheduler:
         self.counters.record_step(step, len(self.in_flight_steps))
         return step.plan
 
+    def _schedule_suspects(self, builder: StepBuilder, half: list[Sequence], now: float) -> None:
+        """Give tokens to a half of a failed step's sequences.
+
+        With a state they have begun again before the tokens at which the step failed: they stay suspects until each of
+        them has computed these. Otherwise a step could fail at the same token for ever.
+        """
+        if self._has_state:
+            half = [sequence for sequence in half if sequence in self._retries]
+        self._step_scheduler.schedule_suspects(builder, half, now)
+        if self._has_state and builder.num_rows:
+            self._suspects.append(half)
+
+    def _record_retries(self, step: InFlightStep) -> None:
+        """Forget the retries of sequences that have computed again what failed, or do not run any more."""
+        for sequence, end in zip(step.sequences, step.ends, strict=True):
+            if end >= self._retries.get(sequence, end + 1):
+                del self._retries[sequence]
+        running = SequenceStatus.RUNNING
+        self._retries = {each: end for each, end in self._retries.items() if each.status is running}
+
+    def _restart_lost(self) -> None:
+        """Let the running sequences of steps that were rolled back begin again: their slots may have any state."""
+        self._has_lost_states = False
+        for sequence in self.running.values():
+            if not sequence.is_in_runner:
+                self.table.restart(sequence)
+
     def commit(self, result: StepResult, now: float) -> list[EngineOutput]:
         """Apply the result of the oldest in-flight step; returns the new outputs."""
         step = self.in_flight_steps.popleft()
         assert step.plan.step_id == result.step_id, f"got step {result.step_id}, expected {step.plan.step_id}"
         self._record_step_time(step, now)
-        self.table.oom_backoff.record_success(self.table.limits.max_batch_tokens)
+        if self._retries:
+            self._record_retries(step)
+        if not self._retries:
+            self.table.oom_backoff.record_success(self.table.limits.max_batch_tokens)
         row_errors = dict(result.row_errors)
+        if self._checkpoints is not None and (step.state_saves or step.state_loads):
+            self._checkpoints.commit(step, row_errors)
         if self.waiting.tracks_service:
             self._charge_tenants(step, result)
         outputs: list[EngineOutput] = []
@@ -336,7 +381,10 @@ class Scheduler:
         assert step.plan is plan, "steps are rolled back newest first"
         # Whether the runner has released them is unknown; it ignores a slot that is empty.
         self.table.released_slots = [*plan.released_slots, *self.table.released_slots]
-        for sequence, epoch, start, _, sample in (rows := step.rows):
+        if self._checkpoints is not None:
+            self._checkpoints.roll_back(step)
+        self._has_lost_states |= self._has_state
+        for sequence, epoch, start, end, sample in (rows := step.rows):
             if sample >= 0:
                 sequence.num_pending_samples -= 1
             # A sequence that was preempted since has no tokens scheduled, and may have started again.
@@ -344,6 +392,8 @@ class Scheduler:
                 sequence.num_scheduled_tokens = start
                 # The runner may have applied any part of the plan, so the next one sends the whole state (ADR 0002).
                 sequence.is_in_runner = False
+                if self._has_state:
+                    self._retries[sequence] = max(end, self._retries.get(sequence, 0))
                 if sequence in step.forked:  # the first block was not copied
                     size = self._block_size
                     sequence.num_scheduled_tokens = sequence.num_computed_tokens = start // size * size
@@ -360,6 +410,8 @@ class Scheduler:
         if len(rows) == 1:
             cause = error if isinstance(error, RequestFailed) else ForwardFailed(f"the model raised: {error}")
             return [self.table.finish(sequence, FinishReason.ERROR, now, error=cause) for sequence in survivors]
+        if self._has_state and self._suspects:
+            self._suspects.pop()  # those that ran in this step, of which the survivors are
         middle = (len(survivors) + 1) // 2
         # schedule() takes the last half first, so sequences keep their order.
         self._suspects += [half for half in (survivors[middle:], survivors[:middle]) if half]
@@ -417,4 +469,5 @@ class Scheduler:
 
     def check_integrity(self) -> list[str]:
         """Check blocks, slots and counters; returns the errors."""
-        return [*self.cache.check_integrity(), *self.table.check()]
+        held = [checkpoint for step in self.in_flight_steps for checkpoint in step.checkpoints]
+        return [*self.cache.check_integrity(held), *self.table.check()]

@@ -96,7 +96,9 @@ class SequenceTable:
             return self._cache.no_hit
         hit = self._cache.match(sequence.block_hashes, len(sequence.token_ids))
         group = self.groups[sequence.request_id]
-        source = group.fork_source(sequence) if len(group.open) > 1 else None
+        # A state exists only where it was saved, so a choice cannot take over the blocks of another one without it.
+        may_fork = len(group.open) > 1 and not self._cache.config.has_state
+        source = group.fork_source(sequence) if may_fork else None
         # The prompt's last token stays to be computed: its logits give the choice's first token.
         if source is not None and hit.num_tokens < sequence.num_prompt_tokens - 1:
             assert source.table is not None
@@ -141,6 +143,24 @@ class SequenceTable:
         self.counters.preemptions += 1
         sequence.timeline_recorder.record("preempted", now)
         self.enqueue(sequence, now)
+
+    def restart(self, sequence: Sequence) -> None:
+        """Let a running sequence, whose state in the runner is lost, begin again with its cached prefix.
+
+        No step may be in flight. It keeps its slot, and blocks that it must compute again are allocated anew.
+        """
+        assert sequence.table is not None
+        self._cache.release(sequence.table, sequence.block_hashes)
+        if self._cache.config.enable_prefix_caching:
+            sequence.update_block_hashes(self._cache.config.block_size)
+        hit = self.match(sequence)
+        sequence.table = self._cache.allocate_table(
+            hit, hit.num_tokens, sequence.block_hashes, sequence.checkpoint_positions
+        )
+        sequence.num_scheduled_tokens = sequence.num_computed_tokens = hit.num_tokens
+        sequence.fast_path_end = 0
+        if sequence.pooled_states is not None:
+            sequence.pooled_states.clear()
 
     def fail(self, sequence: Sequence, error: ChairliftError, now: float) -> None:
         """Fail a sequence in the middle of a step; its last output goes to pending_outputs."""

@@ -1,4 +1,9 @@
-"""StepBuilder: collects the tokens and blocks of a step while the scheduler fills it."""
+"""StepBuilder: collects the tokens and blocks of a step while the scheduler fills it.
+
+Where layers keep a state, the runner's slot of a running sequence has the state of exactly its num_scheduled_tokens
+leading tokens, once all launched steps are done. For the other sequences, those that start and those whose step was
+rolled back, `is_in_runner` is False: their next row begins at position 0 or its plan loads a checkpoint.
+"""
 
 from array import array
 from collections.abc import Sequence as Items
@@ -9,6 +14,7 @@ import numpy as np
 
 from chairlift.engine.kv.kv_cache_manager import NewBlock
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
+from chairlift.engine.scheduler.state_checkpoint_planner import NO_STATES, StateCheckpointPlanner
 from chairlift.engine.sequence import Sequence
 from chairlift.engine.step_plan import LAST_SAMPLED, Int32, StepPlan
 
@@ -35,6 +41,7 @@ class StepBuilder:
         num_in_flight: launched steps without a result.
         has_grammars: whether any open sequence has a grammar.
         meter: a further bound on prompt tokens, or None.
+        checkpoints: plans which states the step loads and saves; None where none are shared.
         decodes: sequences that get one token, in order.
         chunks: prompt tokens of each other sequence, in order.
         new_blocks: blocks that a sequence got in this step.
@@ -47,6 +54,7 @@ class StepBuilder:
     num_in_flight: int = 0
     has_grammars: bool = False
     meter: PrefillMeter | None = None
+    checkpoints: StateCheckpointPlanner | None = None
     decodes: list[Sequence] = field(default_factory=list)
     chunks: dict[Sequence, int] = field(default_factory=dict)
     new_blocks: dict[Sequence, list[NewBlock]] = field(default_factory=dict)
@@ -116,6 +124,8 @@ class StepBuilder:
         masked = _masked(sequences, sample_rows) if self.has_grammars else []
         # Listed before _new_block_rows() marks them as known to the runner.
         new_to_runner = [sequence for sequence in sequences if not sequence.is_in_runner]
+        planner = self.checkpoints
+        states = NO_STATES if planner is None else planner.plan(new_to_runner, sequences, starts, ends)
         plan = StepPlan(
             step_id=step_id,
             released_slots=released,
@@ -128,12 +138,15 @@ class StepBuilder:
             sample_rows=_packed(sample_rows),
             block_copies=_table([pair for pairs in self.copies.values() for pair in pairs], 2),
             masked_samples=_packed(masked),
+            state_loads=states.load_rows,
+            state_saves=states.save_rows,
         )
         singles = count_decodes + sum(1 for _, count in chunks if count == 1)
         epochs = [sequence.epoch for sequence in sequences]
         return InFlightStep(
             plan, sequences, epochs, starts, ends, samples, count_decodes, len(input_ids) - singles, now,
             frozenset(self.copies), tuple(sequences[sample_rows[place]] for place in masked),
+            states.loads, states.saves,
         )  # fmt: skip
 
     def _new_block_rows(self, new_to_runner: list[Sequence]) -> Int32:

@@ -26,6 +26,7 @@ For while R waits only ahead(R) runs, and each launched step gives one of them a
 to `depth` launches with it. A token is given again only after a preemption. One of ahead(R) is preempted at most
 protect_after_preemptions times without protection. After that it is preempted only for sequences before it, after a
 generated token took a block that was free beyond all reserved input when it started: less than once for each output.
+Where layers keep a state, a failed step may also take the tokens of its sequences back to their last saved states.
 """
 
 from itertools import islice
@@ -262,7 +263,13 @@ class StepScheduler:
         num_needed = len(sequence.token_ids) - hit.num_tokens
         # The meter may leave no token behind a long cached prefix, but a sequence that starts needs a row.
         count = max(1, self._running_scheduler.fair_chunk_tokens(builder, num_needed, fair_chunk, hit.num_tokens))
-        sequence.table = self._cache.allocate_table(hit, hit.num_tokens + count, sequence.block_hashes)
+        # Others have shared a longer prefix without a saved state at its end: with it the next one can start there.
+        if hit.num_shared_tokens > hit.num_tokens and not sequence.epoch:
+            positions = {*sequence.checkpoint_positions, hit.num_shared_tokens}
+            sequence.checkpoint_positions = tuple(sorted(positions))
+        sequence.table = self._cache.allocate_table(
+            hit, hit.num_tokens + count, sequence.block_hashes, sequence.checkpoint_positions
+        )
         sequence.num_scheduled_tokens = sequence.num_computed_tokens = hit.num_tokens
         if hit.tail:
             builder.copies[sequence] = self._cache.copies(hit, sequence.table)
