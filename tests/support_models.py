@@ -32,6 +32,22 @@ YARN_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "origina
 LONGROPE: dict[str, Any] = {
     "rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0, "short_factor": [1.0] * 8, "long_factor": [4.0] * 8,
 }  # fmt: skip
+DELTA_NET: dict[str, Any] = {
+    "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}  # fmt: skip
+MAMBA: dict[str, Any] = {
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "mamba_n_heads": 8,
+    "mamba_d_head": 16,
+    "mamba_d_state": 32,
+    "mamba_n_groups": 1,
+    "shared_intermediate_size": 80,
+    "embedding_multiplier": 3.0,
+    "logits_scaling": 0.7,
+    "residual_multiplier": 0.6,
+    "attention_multiplier": 0.2,
+}
 VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", "LlamaForCausalLM", {"tie_word_embeddings": False}),
     "llama-linear": ("LlamaConfig", "LlamaForCausalLM", {
@@ -103,7 +119,32 @@ VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt_oss": ("GptOssConfig", "GptOssForCausalLM", {
         "head_dim": 16, "num_hidden_layers": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 20,
     }),
+    "qwen3_5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", {
+        **DELTA_NET, "num_hidden_layers": 4, "layer_types": ["linear_attention"] * 2 + ["full_attention"] * 2,
+    }),
+    "qwen3_5_moe": ("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM", {
+        **DELTA_NET, "layer_types": ["linear_attention", "full_attention", "linear_attention"], "num_experts": 6,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48,
+    }),
+    "qwen3_next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", {
+        **DELTA_NET, "layer_types": ["linear_attention", "full_attention", "linear_attention"], "num_experts": 6,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48,
+        "mlp_only_layers": [0],
+    }),
+    "lfm2": ("Lfm2Config", "Lfm2ForCausalLM", {
+        "num_hidden_layers": 4, "layer_types": ["conv", "full_attention", "conv", "conv"],
+        "block_auto_adjust_ff_dim": False,
+    }),
+    "granite_hybrid": ("GraniteMoeHybridConfig", "GraniteMoeHybridForCausalLM", {
+        **MAMBA, "num_local_experts": 0, "position_embedding_type": "nope",
+    }),
+    "granite_hybrid_moe": ("GraniteMoeHybridConfig", "GraniteMoeHybridForCausalLM", {
+        **MAMBA, "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32,
+        "position_embedding_type": "rope", "mamba_n_groups": 2,
+    }),
 }  # fmt: skip
+HYBRIDS = ("qwen3_5", "qwen3_5_moe", "qwen3_next", "lfm2", "granite_hybrid", "granite_hybrid_moe")
+"""Kinds with layers that keep a state."""
 
 
 def tiny_config(kind: str, **changes: Any) -> Any:

@@ -94,12 +94,20 @@ class SchedulerConfig:
             **{f"tenant_weights[{tenant!r}]": weight for tenant, weight in self.tenant_weights.items()},
         )  # fmt: skip
 
-    def with_runner_defaults(self, chunk_tokens: int | None, *, overlap: bool = False) -> "SchedulerConfig":
-        """Return these limits, with the runner's preferred prefill size of a step, and overlap, where none is set."""
-        max_prefill_tokens = self.max_prefill_tokens or chunk_tokens
+    def with_runner_defaults(
+        self, chunk_tokens: int | None, *, overlap: bool = False, max_running_requests: int | None = None
+    ) -> "SchedulerConfig":
+        """Return these limits, with the runner's preferred prefill size of a step, and overlap, where none is set.
+
+        max_running_requests: what the runner can hold; None for any number.
+        """
+        most = self.max_running_requests if max_running_requests is None else max_running_requests
         return replace(
-            self, max_prefill_tokens=max_prefill_tokens, overlap=overlap if self.overlap is None else self.overlap
-        )
+            self, max_prefill_tokens=self.max_prefill_tokens or chunk_tokens,
+            overlap=overlap if self.overlap is None else self.overlap,
+            max_running_requests=min(self.max_running_requests, most),
+            min_running_requests=min(self.min_running_requests, most),
+        )  # fmt: skip
 
     @property
     def max_in_flight_steps(self) -> int:

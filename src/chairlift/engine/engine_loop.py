@@ -90,7 +90,9 @@ class EngineLoop:
         self.info = info = self._runner.start()
         can_release = isinstance(self._runner, ReleasesBlocks)
         self._zero = time.perf_counter()
-        self._config = self._config.with_runner_defaults(info.preferred_prefill_tokens, overlap=info.is_asynchronous)
+        self._config = self._config.with_runner_defaults(
+            info.preferred_prefill_tokens, overlap=info.is_asynchronous, max_running_requests=info.max_running_requests
+        )
         if self._config.overlap and self._threaded and not info.is_asynchronous:
             self._runner = threaded = ThreadedRunner(self._runner)
             threaded.start_thread()

@@ -38,6 +38,7 @@ class RunnerInfo:
         num_state_checkpoints: entries of the pool of saved states, numbers 0 to n - 1; 0 without such a pool, and then
             no prefix of such a model is shared.
         state_bytes: memory of the state of one sequence, of all layers together.
+        max_running_requests: sequences for whose states there is memory; None for as many as are configured.
         facts: facts about the model, for people.
         startup_report: derived values and the time of each start-up phase, for people: (name, value).
     """
@@ -60,6 +61,7 @@ class RunnerInfo:
     has_state: bool = False
     num_state_checkpoints: int = 0
     state_bytes: int = 0
+    max_running_requests: int | None = None
     facts: ModelFacts = field(default_factory=ModelFacts)
     startup_report: tuple[tuple[str, str], ...] = ()
 

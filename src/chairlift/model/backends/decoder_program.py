@@ -31,7 +31,9 @@ from chairlift.model.attention.base import PagedKV
 from chairlift.model.backends.native_attention import BUFFER_KINDS, buffer_view
 from chairlift.model.backends.native_experts import NativeExperts
 from chairlift.model.backends.native_lm_head import LMHead, score
+from chairlift.model.backends.native_state_layers import NativeStates, StateBuffers, add_state_layer, output_width
 from chairlift.model.batch.input_batch import SlotBlockTables
+from chairlift.model.batch.state_cache import StateCache
 from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.kernels.cpu.packing import PackedWeight, gated_rows, padded_inputs
 from chairlift.model.kernels.cpu.threads import ThreadPool
@@ -85,25 +87,37 @@ class DecoderProgram:
         self._inputs: dict[tuple[str, int], int] = {}
         self._quantized_buffers: dict[tuple[int, int], int] = {}
         self._buffers = self._add_buffers()
+        self._states: tuple[StateCache, NativeStates] | None = None
+        self._state_buffers: StateBuffers | None = None
+        if state_configs := [layer for layer in parts.config.state_layers if layer is not None]:
+            self._state_buffers = StateBuffers.add(self._handle, state_configs)
         self._experts = NativeExperts(self._handle, pool, dtype, self._hidden)
         self._add_operations()
 
-    def run_plan(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV]) -> Tensor:
+    def run_plan(
+        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], states: StateCache | None = None
+    ) -> Tensor:
         """Run a plan; return hidden states [T, H] that the next run overwrites. Raises as run_step does."""
-        self.run_step(plan, tables, kv)
+        self.run_step(plan, tables, kv, states)
         return self._output[: plan.num_tokens]
 
     def score_plan(
-        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], request: LogitsRequest
-    ) -> LMHeadOutput:
+        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], request: LogitsRequest,
+        states: StateCache | None = None,
+    ) -> LMHeadOutput:  # fmt: skip
         """Run a plan and the lm_head on its sample rows, in one call. Raises as run_step does."""
         count = len(plan.sample_rows)
         self.lm_head.prepare(count, request)
-        self.run_step(plan, tables, kv, ctypes.byref(self.lm_head.call))
+        self.run_step(plan, tables, kv, states, ctypes.byref(self.lm_head.call))
         return self.lm_head.output(count, request)
 
-    def run_step(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], lm_head: Any = None) -> None:
+    def run_step(
+        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], states: StateCache | None = None,
+        lm_head: Any = None,
+    ) -> None:  # fmt: skip
         """Run a plan that was applied to the tables, and the call `lm_head` if it is not None.
+
+        `states` are those of a model that has some; the plan's loads were copied.
 
         Raises MemoryError, TokenOutOfRange, and RuntimeError for a slot, row or block that does not exist.
         """
@@ -120,6 +134,8 @@ class DecoderProgram:
         if tables.blocks is not self._block_tables():
             self._set_tables(tables)
         call.caches = self._caches_of(kv)
+        if states is not None:
+            self._states_of(states).set_plan(call, plan.state_saves)
         code = self._native.run_plan(self._handle, self._plan_reference, self._buffers.h, lm_head)
         if code == library.OUT_OF_MEMORY:
             raise MemoryError("no memory for a step")
@@ -149,6 +165,8 @@ class DecoderProgram:
             batch.num_tokens, batch.num_seqs, input_ids.data_ptr(), batch.positions.data_ptr(),
             batch.cu_seqlens_q.data_ptr(), batch.seq_lens.data_ptr(), groups, self._caches_of(context.kv),
         )  # fmt: skip
+        if context.states is not None and context.state_step is not None:
+            self._states_of(context.states).set_step(step, context.state_step)
         if self._native.run(self._handle, ctypes.byref(step)) < 0:
             raise MemoryError("no memory for a step")
         return self._output[: batch.num_tokens]
@@ -173,6 +191,11 @@ class DecoderProgram:
                 to.keys, to.values = each.key.data_ptr(), each.value.data_ptr()
         return self._caches
 
+    def _states_of(self, cache: StateCache) -> NativeStates:
+        if self._states is None or self._states[0] is not cache:
+            self._states = cache, NativeStates(cache)
+        return self._states[1]
+
     def _reserve(self, tokens: int) -> None:
         tokens = max(tokens, _MIN_RESERVED_TOKENS, 2 * self._reserved_tokens)
         if self._native.reserve(self._handle, tokens) < 0:
@@ -188,7 +211,7 @@ class DecoderProgram:
     def _add_buffers(self) -> _Buffers:
         config, own, add = self._parts.config, BUFFER_KINDS[self._dtype], self._add_buffer
         query_width = config.num_heads * config.head_dim
-        qkv_width = max(_stored_width(packed(layer.attention.projection.weight)) for layer in self._parts.layers)
+        qkv_width = max(_stored_width(packed(layer.mixer.projection.weight)) for layer in self._parts.layers)
         has_post_norm = any(layer.after_attention or layer.after_mlp for layer in self._parts.layers)
         return _Buffers(
             x=add(library.F32, self._hidden), p=add(library.F32, qkv_width), q=add(own, query_width),
@@ -198,7 +221,8 @@ class DecoderProgram:
     def _input(self, name: str, kind: int) -> int:
         """Return the buffer n, a or m of a kind of numbers."""
         config = self._parts.config
-        widths = {"n": self._hidden, "a": config.num_heads * config.head_dim, "m": config.intermediate_size}
+        mixed = max([config.num_heads * config.head_dim, *(output_width(each) for each in config.state_layers if each)])
+        widths = {"n": self._hidden, "a": mixed, "m": config.intermediate_size}
         if (name, kind) not in self._inputs:
             self._inputs[name, kind] = self._add_buffer(kind, widths[name])
         return self._inputs[name, kind]
@@ -228,12 +252,16 @@ class DecoderProgram:
         self._add_norm(replace(parts.norm, weight=parts.norm.weight.float() / parts.config.logits_divisor), on.x, on.h)
 
     def _add_layer(self, layer: DecoderLayer) -> None:
-        on, attention, mlp = self._buffers, layer.attention, layer.mlp
-        normed = self._add_pre_norm(layer.before_attention, attention.projection)
-        self._add_linear(attention.projection, normed, library.STORE, on.p)
-        attended = self._input_of("a", attention.output)
-        self._add_attention(attention, attended)
-        self._add_residual(attention.output, attended, layer.after_attention)
+        on, mixer, mlp = self._buffers, layer.mixer, layer.mlp
+        normed = self._add_pre_norm(layer.before_attention, mixer.projection)
+        self._add_linear(mixer.projection, normed, library.STORE, on.p)
+        mixed = self._input_of("a", mixer.output)
+        if isinstance(mixer, Attention):
+            self._add_attention(mixer, mixed)
+        else:
+            assert self._state_buffers is not None, "a layer with a state without its buffers"
+            add_state_layer(self._handle, mixer, layer.state_index, on.p, self._state_buffers, mixed, self._keep)
+        self._add_residual(mixer.output, mixed, layer.after_attention)
         if isinstance(mlp, Experts):
             self._add_experts(mlp, layer)
             return
@@ -327,6 +355,9 @@ class DecoderProgram:
             self._handle, on.q, target, spec.group, attention.kv_index, *shape, spec.scale, spec.softcap or 0.0,
             spec.window or 0, None if spec.sinks is None else self._keep(spec.sinks),
         )  # fmt: skip
+        if attention.has_gate:
+            first = (attention.num_heads + 2 * attention.num_kv_heads) * config.head_dim
+            self._native.add_gate(self._handle, on.p, first, attention.num_heads * config.head_dim, target)
 
     def _keep(self, tensor: Tensor, dtype: torch.dtype = torch.float32) -> int:
         """Convert a tensor and keep it alive as long as the program; return its address."""
@@ -349,6 +380,6 @@ def packed(weight: LinearWeight) -> PackedWeight:
 def linears(layers: Sequence[DecoderLayer]) -> Iterator[Linear]:
     """Yield the projections in the order of a step."""
     for layer in layers:
-        yield from (layer.attention.projection, layer.attention.output)
+        yield from (layer.mixer.projection, layer.mixer.output)
         if isinstance(layer.mlp, MLP):
             yield from (layer.mlp.gate_up, layer.mlp.down)

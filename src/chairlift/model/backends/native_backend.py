@@ -18,6 +18,7 @@ from chairlift.model.backends.native_decoder import NativeDecoder
 from chairlift.model.backends.native_linear_and_norm import NativeLinear, NativeRMSNorm
 from chairlift.model.backends.native_lm_head import NativeHead
 from chairlift.model.backends.native_sampling import NativeSamplingOps
+from chairlift.model.backends.native_state_layers import obstacle
 from chairlift.model.backends.trial_product import trial_product
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.runner_config import FILE_QUANTIZATION, UNQUANTIZED
@@ -196,6 +197,9 @@ def check_fit(config: DecoderConfig, device: torch.device, block_size: int) -> N
     check_attention_fit(config.head_dim, block_size)
     if config.activation not in ACTIVATIONS:
         raise _unfit(f"they do not support the activation {config.activation}")
+    for layer in config.state_layers:
+        if layer is not None and (reason := obstacle(layer)) is not None:
+            raise _unfit(reason)
     selected_instruction_set()
 
 

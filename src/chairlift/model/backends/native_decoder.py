@@ -8,6 +8,7 @@ from chairlift.engine.step_plan import StepPlan
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.backends.decoder_program import DecoderProgram
 from chairlift.model.batch.input_batch import SlotBlockTables
+from chairlift.model.batch.state_cache import StateCache
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
@@ -19,7 +20,7 @@ class NativeDecoder:
     """A CausalLM (layers/causal_lm_protocol.py) on the native kernels.
 
     Attributes:
-        groups, vocab_size, num_kv_heads, head_dim: see CausalLM.
+        groups, vocab_size, num_kv_heads, head_dim, state_shapes: see CausalLM.
         dtype: of hidden states and KV cache: bfloat16 or float32.
     """
 
@@ -30,6 +31,7 @@ class NativeDecoder:
         self.vocab_size = config.vocab_size
         self.num_kv_heads = config.num_kv_heads
         self.head_dim = config.head_dim
+        self.state_shapes = config.state_shapes
         self.dtype = dtype
         self._parts = parts
         self._pool = pool
@@ -47,15 +49,18 @@ class NativeDecoder:
         """
         return self._program_of(context.kv).run(input_ids, context)
 
-    def forward_plan(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV]) -> Tensor:
+    def forward_plan(
+        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], states: StateCache | None = None
+    ) -> Tensor:
         """See TakesPlans."""
-        return self._program_of(kv).run_plan(plan, tables, kv)
+        return self._program_of(kv).run_plan(plan, tables, kv, states)
 
     def score_plan(
-        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], request: LogitsRequest
-    ) -> LMHeadOutput:
+        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], request: LogitsRequest,
+        states: StateCache | None = None,
+    ) -> LMHeadOutput:  # fmt: skip
         """See TakesPlans."""
-        return self._program_of(kv).score_plan(plan, tables, kv, request)
+        return self._program_of(kv).score_plan(plan, tables, kv, request, states)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Compute logits float32 [R, V] from hidden states [R, H]."""

@@ -51,7 +51,7 @@ class StateBuffers:
         """Add the buffers for layers of these configs to a decoder."""
         recurrent = [config for config in configs if isinstance(config, GatedDeltaNetConfig | Mamba2Config)]
         mixed = max((config.channels for config in recurrent), default=library.PANEL)
-        recurred = max((_output_width(config) for config in recurrent), default=library.PANEL)
+        recurred = max((output_width(config) for config in recurrent), default=library.PANEL)
         add = library.load().add_buffer
         return cls(
             add(handle, library.F32, mixed, library.BFLOAT16), add(handle, library.F32, recurred, library.BFLOAT16)
@@ -186,8 +186,11 @@ def _add_gated_norm(
     )  # fmt: skip
 
 
-def _output_width(config: GatedDeltaNetConfig | Mamba2Config) -> int:
-    return config.value_width if isinstance(config, GatedDeltaNetConfig) else config.inner_width
+def output_width(config: StateLayerConfig) -> int:
+    """Return the width of the output projection's input."""
+    if isinstance(config, GatedDeltaNetConfig):
+        return config.value_width
+    return config.inner_width if isinstance(config, Mamba2Config) else config.channels
 
 
 def _key_dim(config: StateLayerConfig) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from chairlift.model.config.experts_config import ExpertsConfig
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.rope_config import RopeConfig
+from chairlift.model.config.state_layers import StateLayerConfig, StateShape
 
 HEAD, PROJECTION = "head", "projection"
 """Values of DecoderConfig.head_norm."""
@@ -58,6 +59,9 @@ class DecoderConfig(ModelConfig):
         activation: of the gate, one of ACTIVATIONS.
         experts: the experts of a layer; None for a decoder without.
         dense_layers: layers that have no experts in a decoder with experts.
+        state_layers: the sizes of each layer that keeps a state instead of keys and values, None for one with
+            attention; empty for a decoder without such layers.
+        has_output_gate: whether what attention returns is multiplied by the sigmoid of a gate of the same width.
         has_sinks: whether attention has a logit for each query head that takes weight from the keys.
         unrotated_layers: layers without RoPE.
         query_scaling: factor on queries by position; None for none.
@@ -83,6 +87,8 @@ class DecoderConfig(ModelConfig):
     activation: str
     experts: ExpertsConfig | None = None
     dense_layers: tuple[int, ...] = ()
+    state_layers: tuple[StateLayerConfig | None, ...] = ()
+    has_output_gate: bool = False
     has_sinks: bool = False
     rope: RopeConfig
     sliding_rope: RopeConfig
@@ -113,11 +119,22 @@ class DecoderConfig(ModelConfig):
 
     @property
     def layer_ropes(self) -> tuple[RopeConfig | None, ...]:
-        """The rotation of each layer; None without one."""
-        return tuple(
-            None if layer in self.unrotated_layers else self.rope if window is None else self.sliding_rope
-            for layer, window in enumerate(self.layer_windows)
+        """The rotation of each layer; None without one, as in a layer that keeps a state."""
+        windows = iter(self.layer_windows)
+        ropes = (
+            None if self.state_of(layer) else self.sliding_rope if next(windows) else self.rope
+            for layer in range(self.num_layers)
         )
+        return tuple(None if layer in self.unrotated_layers else rope for layer, rope in enumerate(ropes))
+
+    def state_of(self, layer: int) -> StateLayerConfig | None:
+        """Return the sizes of a layer that keeps a state; None for one with attention."""
+        return self.state_layers[layer] if self.state_layers else None
+
+    @property
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        """See ModelConfig."""
+        return tuple(layer.state for layer in self.state_layers if layer is not None)
 
     def context_length(self, requested: int | None = None) -> int:
         """See ModelConfig. With RoPE "longrope" it is the length of the short factors unless more is requested.

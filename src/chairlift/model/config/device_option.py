@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION
 from chairlift.model.device.compute_capability import capability_name, compute_capability
 from chairlift.model.device.dtypes import AUTO_DTYPE, FLOAT8_CAPABILITY
@@ -106,3 +107,12 @@ def _main() -> int:
 
 if __name__ == "__main__":
     sys.exit(_main())
+
+
+def check_state_device(model: ModelConfig, device: "torch.device") -> None:
+    """Raise ConfigError for a model with layers that keep a state on a device other than the CPU."""
+    if model.state_shapes and device.type != "cpu":
+        raise ConfigError(
+            f"{model.architecture} has layers that keep a state, which run on the CPU only, not on {device}; set "
+            "device to cpu", option="device",
+        )  # fmt: skip

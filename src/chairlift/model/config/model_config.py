@@ -7,6 +7,7 @@ TransformersConfig    any other decoder, which transformers' modules compute (tr
 from dataclasses import dataclass
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.config.state_layers import StateShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,8 @@ class ModelConfig:
         num_heads: query heads.
         head_dim: num_heads * head_dim may differ from hidden_size.
         max_position_embeddings: tokens that the model was trained for.
-        layer_windows: one entry per layer; a token sees itself and window - 1 before it, None is full attention.
+        layer_windows: one entry per layer that has keys and values; a token sees itself and window - 1 before it, None
+            is full attention.
         eos_token_ids: each of them ends a sequence.
         dtype: one of DTYPES, of the checkpoint; None where config.json has none.
     """
@@ -36,6 +38,11 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
     dtype: str | None = None
+
+    @property
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        """Shapes of one sequence's states, of each layer that keeps a state."""
+        return ()
 
     @property
     def mlp_width(self) -> int:

@@ -12,6 +12,7 @@ from chairlift.model.batch.input_batch import SlotBlockTables
 from chairlift.model.batch.state_cache import StateCache
 from chairlift.model.batch.state_step import StateStep
 from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.config.state_layers import StateShape
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 
 
@@ -36,16 +37,23 @@ class ForwardContext:
 class TakesPlans(Protocol):
     """A CausalLM that builds a step's inputs from its plan by itself."""
 
-    def forward_plan(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV]) -> Tensor:
+    def forward_plan(
+        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], states: StateCache | None = None
+    ) -> Tensor:
         """Run a plan that was applied to the tables through all layers; returns hidden states [T, H].
 
-        The states are valid until the next call. Raises MemoryError, and TokenOutOfRange for an input id outside the
-        vocabulary.
+        `states` are those of a model that has some; the plan's loads were copied. The hidden states are valid until the
+        next call. Raises MemoryError, and TokenOutOfRange for an input id outside the vocabulary.
         """
         ...
 
     def score_plan(
-        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], request: LogitsRequest
+        self,
+        plan: StepPlan,
+        tables: SlotBlockTables,
+        kv: list[PagedKV],
+        request: LogitsRequest,
+        states: StateCache | None = None,
     ) -> LMHeadOutput:
         """Run a plan and return the requested output of its sample rows, valid until the next call.
 
@@ -62,12 +70,14 @@ class CausalLM(Protocol):
         vocab_size: V.
         num_kv_heads: key/value heads of every layer.
         head_dim: width of a head in every layer.
+        state_shapes: shapes of one sequence's states, of each layer that keeps a state.
     """
 
     groups: LayerGroups
     vocab_size: int
     num_kv_heads: int
     head_dim: int
+    state_shapes: tuple[StateShape, ...]
 
     def padded_size(self, num_tokens: int) -> int:
         """Return the padded number of tokens, at least num_tokens, that a step should have."""

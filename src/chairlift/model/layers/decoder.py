@@ -21,12 +21,18 @@ from chairlift.model.config.decoder_config import HEAD, PROJECTION, DecoderConfi
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.experts import Experts
+from chairlift.model.layers.gated_delta_net import GatedDeltaNet
 from chairlift.model.layers.linear_and_rms_norm import Linear, RMSNorm
+from chairlift.model.layers.mamba2 import Mamba2
 from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.rope import RopeTable
+from chairlift.model.layers.short_convolution import ShortConvolution
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 from chairlift.model.weights.linear_weight import LinearWeight
 from chairlift.model.weights.parameter_loader import ParameterLoader
+
+StateLayer = GatedDeltaNet | Mamba2 | ShortConvolution
+"""A layer that keeps a state for each sequence, instead of keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ class Attention:
         projection_norms: norms of all query heads together, and of all key heads, or None.
         rope: rotation of queries and keys.
         query_scales: [positions], factors on queries; None without.
+        has_gate: whether rows of a gate follow those of values in the projection.
         num_heads: query heads.
         num_kv_heads: key heads, and value heads.
         spec: attention parameters for the backend.
@@ -75,6 +82,7 @@ class Attention:
     projection_norms: tuple[RMSNorm, RMSNorm] | None
     rope: RopeTable
     query_scales: Tensor | None
+    has_gate: bool
     num_heads: int
     num_kv_heads: int
     spec: AttentionSpec
@@ -82,7 +90,10 @@ class Attention:
 
     def __call__(self, x: Tensor, rotation: tuple[Tensor, Tensor], context: ForwardContext, ops: Ops) -> Tensor:
         """Write the keys and values of x [T, H] to the cache, then attend; returns [T, H]."""
-        projected = self.projection(x, ops)
+        projected, gate = self.projection(x, ops), None
+        if self.has_gate:
+            width = projected.shape[1] // (2 * self.num_heads + 2 * self.num_kv_heads) * self.num_heads
+            projected, gate = projected[:, :-width].contiguous(), projected[:, -width:]
         if self.projection_norms is not None:
             projected = self._normed(projected, self.projection_norms, ops)
         heads = projected.view(len(x), self.num_heads + 2 * self.num_kv_heads, -1)
@@ -99,7 +110,8 @@ class Attention:
             backend.write_kv(key, value, kv, slots)
         attended = query.new_empty(query.shape)
         backend.attend(query, kv, context.batch, self.spec, context.plan, attended)
-        return self.output(attended.view(len(x), -1), ops)
+        attended = attended.view(len(x), -1)
+        return self.output(attended if gate is None else attended * torch.sigmoid(gate), ops)
 
     def _normed(self, projected: Tensor, norms: tuple[RMSNorm, RMSNorm], ops: Ops) -> Tensor:
         """Return the projection [T, O] with its queries and its keys normalised."""
@@ -120,31 +132,49 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """Attention and MLP, each with a residual connection, and the norms before and after them."""
+    """Attention or a layer with a state, and MLP, each with a residual connection, and the norms before and after them.
+
+    Attributes:
+        mixer: attention, or a layer that keeps a state.
+        residual_multiplier: factor on what is added to the residual.
+        state_index: index among the layers with a state; -1 for attention.
+    """
 
     before_attention: RMSNorm | None
-    attention: Attention
+    mixer: Attention | StateLayer
     after_attention: RMSNorm | None
     before_mlp: RMSNorm | None
     mlp: MLP | Experts
     after_mlp: RMSNorm | None
     residual_multiplier: float = 1.0
+    state_index: int = -1
 
     def __call__(
-        self, x: Tensor, update: Tensor | None, rotation: tuple[Tensor, Tensor], context: ForwardContext, ops: Ops
-    ) -> tuple[Tensor, Tensor]:
+        self, x: Tensor, update: Tensor | None, rotation: tuple[Tensor, Tensor] | None, context: ForwardContext,
+        ops: Ops,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Map x + update [T, H], or x if update is None, to the next x and update.
 
         The sum is left to the next norm, which is computed together with it.
         """
         x, normed = normed_sum(self.before_attention, x, update, ops)
         # Before the norm, which needs the whole sum and not a rank's part of it.
-        attended = ops.sum_over_ranks(self.attention(normed, rotation, context, ops))
+        attended = ops.sum_over_ranks(self._mixed(normed, rotation, context, ops))
         if self.after_attention is not None:
             attended = self.after_attention(attended, ops)
         x, normed = normed_sum(self.before_mlp, x, self._scaled(attended), ops)
         mapped = ops.sum_over_ranks(self.mlp(normed, ops))
         return x, self._scaled(mapped if self.after_mlp is None else self.after_mlp(mapped, ops))
+
+    def _mixed(
+        self, x: Tensor, rotation: tuple[Tensor, Tensor] | None, context: ForwardContext, ops: Ops
+    ) -> Tensor:  # fmt: skip
+        if isinstance(self.mixer, Attention):
+            assert rotation is not None, "attention without a rotation"
+            return self.mixer(x, rotation, context, ops)
+        assert context.states is not None, "a layer with a state without states"
+        assert context.state_step is not None, "a layer with a state without its rows"
+        return self.mixer(x, context.states.layers[self.state_index], context.state_step, ops)
 
     def _scaled(self, update: Tensor) -> Tensor:
         return update if self.residual_multiplier == 1.0 else update * self.residual_multiplier
@@ -181,7 +211,7 @@ class TorchDecoder:
     """A CausalLM (layers/causal_lm_protocol.py) that runs in torch, operation by operation.
 
     Attributes:
-        groups, vocab_size, num_kv_heads, head_dim: see CausalLM.
+        groups, vocab_size, num_kv_heads, head_dim, state_shapes: see CausalLM.
         dtype: dtype of parameters, activations and cache.
     """
 
@@ -196,10 +226,11 @@ class TorchDecoder:
         self._table = parts.table
         self.dtype = self._table.dtype
         self._layers = tuple(parts.layers)
-        ropes = {id(layer.attention.rope): layer.attention.rope for layer in self._layers}
+        self.state_shapes = config.state_shapes
+        ropes = {id(rope): rope for layer in self._layers if (rope := _rope_of(layer)) is not None}
         self._ropes = tuple(ropes.values())
         places = {each: place for place, each in enumerate(ropes)}
-        self._rope_of_layer = tuple(places[id(layer.attention.rope)] for layer in self._layers)
+        self._rope_of_layer = tuple(places.get(id(_rope_of(layer)), -1) for layer in self._layers)
         self._norm = parts.norm
         self._head = parts.head
         scale = config.embed_scale
@@ -214,7 +245,7 @@ class TorchDecoder:
     def forward(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
         """Run input_ids [T] int64 at context.batch.positions through all layers; returns normed states [T, H]."""
         positions = context.batch.positions
-        rotations = [rope.at(positions) for rope in self._ropes]
+        rotations = [*(rope.at(positions) for rope in self._ropes), None]  # the last is that of layers with a state
         x = self._ops.embed(input_ids, self._table)
         if self._embed_scale is not None:
             x = x * self._embed_scale
@@ -238,6 +269,10 @@ class TorchDecoder:
         return compute_lm_head_output(self.logits(hidden), request)
 
 
+def _rope_of(layer: DecoderLayer) -> RopeTable | None:
+    return layer.mixer.rope if isinstance(layer.mixer, Attention) else None
+
+
 def load_attention(
     loader: ParameterLoader,
     name: str,
@@ -247,11 +282,13 @@ def load_attention(
     rope: RopeTable,
     query_scales: Tensor | None,
 ) -> Attention:
-    """Load the attention of one layer."""
+    """Load the attention of one layer; `layer` is its index among those with attention."""
     hidden, width = config.hidden_size, config.head_dim
     inner, kv_inner = config.num_heads * width, config.num_kv_heads * width
     group, kv_index = groups.places[layer]
     projections = {f"{name}.q_proj": inner, f"{name}.k_proj": kv_inner, f"{name}.v_proj": kv_inner}
+    if config.has_output_gate:
+        projections[f"{name}.gate_proj"] = inner
     norm, norms = None, None
     if config.head_norm == HEAD:
         query_norm, key_norm = (RMSNorm.load(loader, f"{name}.{one}_norm", width, config) for one in "qk")
@@ -268,6 +305,7 @@ def load_attention(
         projection_norms=norms,
         rope=rope,
         query_scales=query_scales,
+        has_gate=config.has_output_gate,
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
         spec=AttentionSpec(

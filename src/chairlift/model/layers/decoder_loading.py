@@ -5,10 +5,22 @@ import torch
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.rope_config import RopeConfig
-from chairlift.model.layers.decoder import MLP, DecoderLayer, DecoderSpec, load_attention, load_lm_head
+from chairlift.model.config.state_layers import GatedDeltaNetConfig, Mamba2Config, StateLayerConfig
+from chairlift.model.layers.decoder import (
+    MLP,
+    Attention,
+    DecoderLayer,
+    DecoderSpec,
+    StateLayer,
+    load_attention,
+    load_lm_head,
+)
 from chairlift.model.layers.experts import Experts
+from chairlift.model.layers.gated_delta_net import GatedDeltaNet
 from chairlift.model.layers.linear_and_rms_norm import RMSNorm
+from chairlift.model.layers.mamba2 import Mamba2
 from chairlift.model.layers.rope import RopeTable, query_scales
+from chairlift.model.layers.short_convolution import ShortConvolution
 from chairlift.model.weights.parameter_loader import ParameterLoader
 
 
@@ -40,13 +52,20 @@ def load_decoder(
     def norm_of(layer: str, name: str | None) -> RMSNorm | None:
         return None if name is None else norm(f"{layer}.{name}")
 
+    attention_layers = [layer for layer in range(config.num_layers) if config.state_of(layer) is None]
+
+    def mixer(index: int, name: str) -> Attention | StateLayer:
+        if (state := config.state_of(index)) is not None:
+            return load_state_layer(loader, name, state, hidden)
+        place, rope = attention_layers.index(index), tables[config.layer_ropes[index]]
+        return load_attention(loader, f"{name}.self_attn", config, place, groups, rope, scales)
+
     def layer(index: int) -> DecoderLayer:
         name, norms = f"model.layers.{index}", config.norms
+        num_states = sum(config.state_of(before) is not None for before in range(index))
         return DecoderLayer(
             before_attention=norm_of(name, norms.before_attention),
-            attention=load_attention(
-                loader, f"{name}.self_attn", config, index, groups, tables[config.layer_ropes[index]], scales
-            ),
+            mixer=mixer(index, name),
             after_attention=norm_of(name, norms.after_attention),
             before_mlp=norm_of(name, norms.before_mlp),
             mlp=MLP.load(loader, f"{name}.mlp", config)
@@ -54,8 +73,20 @@ def load_decoder(
             else Experts.load(loader, f"{name}.mlp", experts, hidden),
             after_mlp=norm_of(name, norms.after_mlp),
             residual_multiplier=config.residual_multiplier,
+            state_index=-1 if config.state_of(index) is None else num_states,
         )
 
     table = loader.embedding("model.embed_tokens.weight", (config.vocab_size, hidden), tied=config.tie_word_embeddings)
     layers = [layer(index) for index in range(config.num_layers)]
     return DecoderSpec(config, table, layers, norm("model.norm"), load_lm_head(loader, config, table))
+
+
+def load_state_layer(
+    loader: ParameterLoader, layer: str, config: StateLayerConfig, hidden_size: int
+) -> StateLayer:  # fmt: skip
+    """Load what a layer has in the place of attention."""
+    if isinstance(config, GatedDeltaNetConfig):
+        return GatedDeltaNet.load(loader, f"{layer}.linear_attn", config, hidden_size)
+    if isinstance(config, Mamba2Config):
+        return Mamba2.load(loader, f"{layer}.mamba", config, hidden_size)
+    return ShortConvolution.load(loader, f"{layer}.conv", config)

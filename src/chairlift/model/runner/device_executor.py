@@ -24,6 +24,7 @@ from chairlift.engine.step_result import StepResult
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.batch.input_batch import StepInputs
+from chairlift.model.batch.state_cache import StateCache
 from chairlift.model.device.device_stream import DeviceStream
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.pinned_copy import copy_from_pinned
@@ -149,6 +150,7 @@ class DeviceExecutor:
         max_slots: int,
     ) -> None:  # fmt: skip
         self.loaded, self.backend, self.kv, self.populator = loaded, backend, kv, populator
+        self.states: StateCache | None = None  # check_state_device refuses models with states
         self._tables, self._stream = tables, stream
         self._host_sampler, self._host_slots = host_sampler, set[int]()
         self._prompt_logprobs, self._prompt_pooling = prompt_logprobs, PromptPooling()

@@ -9,6 +9,7 @@ from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.batch.state_cache import StateCache
 from chairlift.model.config.attention_backend_names import TRITON_DTYPES
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.transformers_config import TransformersConfig
@@ -43,6 +44,7 @@ class StepExecutor(Protocol):
         is_asynchronous: whether forward and sample may return before the step is done. The masks of a step must then
             be supplied before the next step is launched.
         loaded, backend, kv, populator: the parts that it computes with.
+        states: of a model with layers that keep some.
     """
 
     is_asynchronous: bool
@@ -50,6 +52,7 @@ class StepExecutor(Protocol):
     backend: AttentionBackend
     kv: list[PagedKV]
     populator: PagePrefaulter
+    states: StateCache | None
 
     def forward(self, plan: StepPlan, *, waits: bool) -> Any:
         """Apply a plan and run the model, up to the work that is deferred to sampling; `waits` if masks are missing."""
@@ -66,7 +69,7 @@ class StepExecutor(Protocol):
 
 def make_executor(
     loaded: LoadedModel, config: RunnerConfig, backend: AttentionBackend, kv: list[PagedKV],
-    populator: PagePrefaulter, *, writes: bool = True,
+    populator: PagePrefaulter, states: StateCache | None = None, *, writes: bool = True,
 ) -> StepExecutor:  # fmt: skip
     """Make what computes the steps of a loaded model.
 
@@ -84,7 +87,7 @@ def make_executor(
     if stream is None:
         plan_model = model if isinstance(model, TakesPlans) else None
         return ModelExecutor(
-            loaded, backend, kv, tables, sampler, prompt_logprobs, PromptPooling(), populator, plan_model
+            loaded, backend, kv, tables, sampler, prompt_logprobs, PromptPooling(), populator, plan_model, states
         )
     from chairlift.model.runner.device_executor import DeviceExecutor
     from chairlift.model.runner.device_input_batch import DeviceInputBatch

@@ -89,7 +89,7 @@ def size_kv_cache(
             )  # fmt: skip
         fitting, how = num_blocks, "as set"
     else:
-        budget, how = _budget(max_memory, left, free.num_sharers, on_host)
+        budget, how = cache_budget(max_memory, left, free.num_sharers, on_host)
         fitting = budget // page - SPARE_BLOCKS
         if fitting < pool.min_blocks:
             raise ConfigError(
@@ -141,7 +141,8 @@ def agree_on_sizes(
     return shard.step_sizes(model), agreed
 
 
-def _budget(max_memory: float | int | None, left: int, num_sharers: int, on_host: bool) -> tuple[int, str]:
+def cache_budget(max_memory: float | int | None, left: int, num_sharers: int, on_host: bool) -> tuple[int, str]:
+    """Return the bytes for the caches of `left` free ones, and how they were found. Raises ConfigError."""
     share = (HOST_SHARE if on_host else DEVICE_SHARE) if max_memory is None else max_memory
     check_max_memory(share)
     if isinstance(share, float):

@@ -17,6 +17,8 @@ from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.batch.state_cache import StateCache
+from chairlift.model.batch.state_step import StateStep, entry_loads
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.layers.causal_lm_protocol import ForwardContext, TakesPlans
 from chairlift.model.runner.input_batch_choice import InputBatch, host_tables
@@ -59,6 +61,7 @@ class ModelExecutor:
     prompt_pooling: PromptPooling
     populator: PagePrefaulter
     plan_model: TakesPlans | None
+    states: StateCache | None = None
     is_asynchronous: bool = False
 
     def prepare(self) -> None:
@@ -72,7 +75,8 @@ class ModelExecutor:
         plan_model = self.plan_model
         needs_states = self.prompt_logprobs.has_requests or self.prompt_pooling.has_requests
         if plan_model is not None and len(plan.sample_rows) and not waits and not needs_states:
-            return PendingSample(plan, partial(plan_model.score_plan, plan, host_tables(self.tables), self.kv), (), {})
+            score = partial(plan_model.score_plan, plan, host_tables(self.tables), self.kv, states=self.states)
+            return PendingSample(plan, score, (), {})
         hidden, sample_indices = self._run_layers(plan)
         prompt_logprobs, row_errors = self.prompt_logprobs.compute(plan, hidden, self.loaded.model.logits)
         pooled = self.prompt_pooling.compute(plan, hidden)
@@ -117,6 +121,8 @@ class ModelExecutor:
             self.prompt_pooling.admit(new)
         if len(plan.block_copies):
             self.backend.copy_blocks(self.kv, torch.from_numpy(plan.block_copies).to(self.loaded.device))
+        if self.states is not None:
+            self.states.load(entry_loads(plan.state_loads, self.states.num_slots))
 
     def _run_layers(self, plan: StepPlan) -> tuple[Tensor, Tensor]:
         """Run the layers for a plan that was applied to the tables.
@@ -124,8 +130,14 @@ class ModelExecutor:
         Returns hidden states [T, H], or padded to more, and the indices of the sample rows: integers [R].
         """
         if self.plan_model is not None:
-            hidden = self.plan_model.forward_plan(plan, host_tables(self.tables), self.kv)
+            hidden = self.plan_model.forward_plan(plan, host_tables(self.tables), self.kv, self.states)
             return hidden, torch.from_numpy(plan.num_new_tokens.cumsum()[plan.sample_rows] - 1)
         inputs = self.tables.inputs(plan, self.loaded.device)
-        context = ForwardContext(inputs.batch, self.kv, self.backend, self.backend.plan(inputs.batch))
+        step = None if self.states is None else StateStep.of(
+            plan.slots, plan.num_new_tokens, plan.start_positions, plan.state_loads, plan.state_saves,
+            num_slots=self.states.num_slots, device=self.loaded.device,
+        )  # fmt: skip
+        context = ForwardContext(
+            inputs.batch, self.kv, self.backend, self.backend.plan(inputs.batch), self.states, step
+        )  # fmt: skip
         return self.loaded.model.forward(inputs.input_ids, context), inputs.batch.logits_indices

@@ -11,7 +11,12 @@ from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.select_backend import select_backend
 from chairlift.model.backends.sharded_backend import ShardedBackend
 from chairlift.model.config.decoder_config import DecoderConfig
-from chairlift.model.config.device_option import check_kv_cache_device, check_quantization_device, pick_device
+from chairlift.model.config.device_option import (
+    check_kv_cache_device,
+    check_quantization_device,
+    check_state_device,
+    pick_device,
+)
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.runner_config import FILE_QUANTIZATION, UNQUANTIZED, RunnerConfig, cache_name
 from chairlift.model.config.runner_option_checks import check_options
@@ -42,6 +47,7 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
     chosen: list[ModelBackend] = []
 
     def choose_backend(shape: DecoderConfig) -> ModelBackend:
+        check_state_device(shape, device)
         name = _name_of(config, shape) if config.model else None
         backend = (
             select_backend(config, shape, device, name)

@@ -28,6 +28,7 @@ from chairlift.model.backends.batch_invariance_report import batch_invariance
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.batch.kv_cache_shape import KVCacheShape, check_num_blocks
+from chairlift.model.batch.state_cache import StateCache, state_dtype
 from chairlift.model.config.attention_backend_names import resolve_backend_name
 from chairlift.model.config.device_option import check_kv_cache_device, use_device
 from chairlift.model.config.gguf_folder import gguf_file_of
@@ -48,11 +49,12 @@ from chairlift.model.runner.executor_and_cuda_graph_choice import (
     run_step,
 )
 from chairlift.model.runner.free_memory import free_memory
-from chairlift.model.runner.kv_cache_sizing import KVCacheSize, agree_on_sizes, size_kv_cache
+from chairlift.model.runner.kv_cache_sizing import KVCacheSize, agree_on_sizes, cache_budget, size_kv_cache
 from chairlift.model.runner.longest_length import size_for_longest
 from chairlift.model.runner.memory_profile import profile_steps
 from chairlift.model.runner.model_facts import model_facts
 from chairlift.model.runner.model_loading import load
+from chairlift.model.runner.state_cache_sizing import StateCacheSize, size_states
 from chairlift.model.runner.step_memory_estimate import memory_shapes
 from chairlift.model.runner.warmup_and_peak_memory_plans import warmup_plans
 
@@ -62,6 +64,10 @@ NATIVE_MEASURED_SECONDS = 2.0
 Half of the speed is lost by fewer threads beside a client that uses a processor for a moment. The time of the process
 that started this one, the API server, does not count: it uses the same processors.
 """
+
+
+WARMUP_STATES = 8
+"""Most sequences of a warm-up step of a model with states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +115,11 @@ class TorchRunner:
             keep_freed_memory()
         kind = _attention_kind(config, loaded)
         backend = loaded.attention() if loaded.attention else make_backend(*kind, deterministic=config.deterministic)
-        max_model_len, pool = self._size(loaded, backend)
+        max_model_len, pool, states = self._size(loaded, backend)
         if config.fits_length_to_cache:
             self._config = config = replace(config, max_model_len=max_model_len)
         kv = self._allocate(loaded, backend, pool)
+        cache = None if states is None else self._allocate_states(loaded, states)
         if self._threads.count > 1 and loaded.attention is None:
             backend = ThreadCheckedAttention(backend, self._threads)
         model = loaded.model
@@ -120,7 +127,7 @@ class TorchRunner:
             tensor for each in kv for tensor in (each.key, each.value) if tensor.device.type == "cpu"
         )
         populator.start()
-        self._engine = make_executor(loaded, config, backend, kv, populator)
+        self._engine = make_executor(loaded, config, backend, kv, populator, cache)
         return RunnerInfo(
             vocab_size=model.vocab_size,
             max_model_len=max_model_len,
@@ -129,6 +136,10 @@ class TorchRunner:
             block_bytes=pool.page_bytes,
             max_cached_blocks=pool.max_cached_blocks,
             windows=model.groups.windows,
+            has_state=states is not None,
+            num_state_checkpoints=0 if states is None else states.num_checkpoints,
+            state_bytes=0 if states is None else states.state_bytes,
+            max_running_requests=None if states is None else states.num_slots,
             model_id=loaded.model_id,
             logits_processors=tuple(config.logits_processor_factories),
             preferred_prefill_tokens=loaded.chunk_tokens,
@@ -147,6 +158,7 @@ class TorchRunner:
                 ("same tokens in any batch", batch_invariance(loaded, deterministic=config.deterministic)),
                 *loaded.report,
                 ("max_model_len", f"{max_model_len} ({_length_reason(config, loaded, max_model_len)})"),
+                *(() if states is None else states.report()),
                 *pool.report,
                 ("seconds to load", f"{loaded_at - began:.2f}"),
                 ("seconds to make the cache", f"{clock.now() - loaded_at:.2f}"),
@@ -262,9 +274,13 @@ class TorchRunner:
         assert not self._results, "a warm-up while steps are in flight"
         config, engine = self._config, self._engine
         loaded, model = engine.loaded, engine.loaded.model
-        apart = make_executor(loaded, config, engine.backend, engine.kv, engine.populator, writes=False)
+        apart = make_executor(loaded, config, engine.backend, engine.kv, engine.populator, engine.states, writes=False)
+        # States of slots that were never used take no memory.
+        num_rows = config.max_running_requests
+        if engine.states is not None:
+            num_rows = min(engine.states.num_slots, WARMUP_STATES)
         plans = warmup_plans(
-            config.max_batch_tokens, config.max_running_requests, loaded.config.context_length(config.max_model_len),
+            config.max_batch_tokens, num_rows, loaded.config.context_length(config.max_model_len),
             config.block_size, len(model.groups.windows), model.padded_size,
         )  # fmt: skip
         for plan in plans:
@@ -287,29 +303,46 @@ class TorchRunner:
             with suppress(RuntimeError):  # of a device that has failed
                 torch.cuda.empty_cache()
 
-    def _size(self, loaded: LoadedModel, backend: AttentionBackend) -> tuple[int, KVCacheSize]:
-        """Return the tokens of the longest sequence, and the size of the cache."""
+    def _size(self, loaded: LoadedModel, backend: AttentionBackend) -> tuple[int, KVCacheSize, StateCacheSize | None]:
+        """Return the tokens of the longest sequence, the size of the cache, and the states of a model with states."""
         max_model_len = loaded.config.context_length(self._config.max_model_len)
         config, shape, on_host = self._config, loaded.config, loaded.device.type != "cuda"
         profiled = None if on_host else profile_steps(loaded, config, backend, max_model_len)
         free = free_memory(loaded.device)
         if loaded.communicator is not None:
             shape, free = agree_on_sizes(loaded.communicator, shape, free, on_host=on_host)
-        groups = loaded.model.groups
+        groups, states, max_memory = loaded.model.groups, None, config.max_memory
+        if shapes := loaded.model.state_shapes:
+            _, step = memory_shapes(config, shape, groups, max_model_len)
+            left = max(0, free.num_bytes - (profiled or step).peak_bytes())
+            budget, _ = cache_budget(max_memory, left, free.num_sharers, on_host)
+            itemsize = state_dtype(getattr(torch, str(shape.dtype))).itemsize
+            states = size_states(shapes, itemsize, budget, config.max_running_requests, on_host=on_host)
+            free = replace(free, num_bytes=max(0, free.num_bytes - states.num_bytes))
+            if isinstance(max_memory, int):
+                max_memory -= states.num_bytes
 
         def size(length: int) -> tuple[KVCacheShape, KVCacheSize]:
             pool, step = memory_shapes(config, shape, groups, length)
             return pool, size_kv_cache(
-                pool, profiled or step, free, on_host=on_host, max_memory=config.max_memory,
-                num_blocks=config.num_blocks,
-            )  # fmt: skip
+                pool, profiled or step, free, on_host=on_host, max_memory=max_memory, num_blocks=config.num_blocks
+            )
 
         if config.fits_length_to_cache:
-            return size_for_longest(size, groups.windows, max_model_len)
+            return *size_for_longest(size, groups.windows, max_model_len), states
         if config.num_blocks is not None and config.max_model_len is not None:
             pool, _ = memory_shapes(config, shape, groups, max_model_len)
             check_num_blocks(pool, groups.windows, config.num_blocks)
-        return max_model_len, size(max_model_len)[1]
+        return max_model_len, size(max_model_len)[1], states
+
+    def _allocate_states(self, loaded: LoadedModel, size: StateCacheSize) -> StateCache:
+        dtype = getattr(torch, str(loaded.config.dtype))
+        try:
+            return StateCache(
+                loaded.model.state_shapes, size.num_slots, size.num_checkpoints, dtype, loaded.device
+            )  # fmt: skip
+        except (MemoryError, OSError, RuntimeError) as error:
+            raise ConfigError(f"cannot allocate {size.num_slots} states: {error}", option="max_memory") from error
 
     def _allocate(self, loaded: LoadedModel, backend: AttentionBackend, pool: KVCacheSize) -> list[PagedKV]:
         config, model = self._config, loaded.model

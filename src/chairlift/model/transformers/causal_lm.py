@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from chairlift.model.config.state_layers import StateShape
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 from chairlift.model.transformers.base_model_runner import BaseModelRunner
@@ -42,7 +43,7 @@ class TransformersCausalLM:
     """A decoder of transformers over the paged KV cache.
 
     Attributes:
-        groups, vocab_size, num_kv_heads, head_dim: see CausalLM.
+        groups, vocab_size, num_kv_heads, head_dim, state_shapes: see CausalLM.
         dtype: dtype of parameters, activations and cache.
         base: the module of the layers.
     """
@@ -54,6 +55,7 @@ class TransformersCausalLM:
         self.base = base_of(model)
         self._head_module = _head_of(model)
         self.groups = runner.groups
+        self.state_shapes: tuple[StateShape, ...] = ()
         self.num_kv_heads = runner.num_kv_heads
         self.head_dim = runner.head_dim
         self.dtype: torch.dtype = model.dtype

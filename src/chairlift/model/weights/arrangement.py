@@ -26,15 +26,18 @@ def arranged(
         names: canonical names of its parameters.
     """
     source_of, found, used = ARCHITECTURES[config.architecture].source, dict(stored), set()
-    for name in names:
-        source = None if name in stored else source_of(config, name)
+    parameters = frozenset(names)
+    for name in parameters:
+        source = source_of(config, name)
         if source is not None and (whole := stored.get(source.name)) is not None:
             used.add(source.name)
-            if source.rows.stop <= whole.shape[0]:
+            if source.rows is None:
+                found[name] = whole
+            elif max(source.rows) < whole.shape[0]:
                 found[name] = StoredRows(whole, source.rows)
         if name in found and (order := _rotated_rows(name, config, found[name].shape[0])) is not None:
             found[name] = _ordered(found[name], order)
-    return {name: weight for name, weight in found.items() if name not in used}
+    return {name: weight for name, weight in found.items() if name not in used or name in parameters}
 
 
 def _ordered(weight: StoredWeight, order: Sequence[int]) -> StoredRows:

@@ -4,7 +4,7 @@ A module reads an architecture's config.json into a DecoderConfig, which says ev
 (model/layers/decoder_loading.py) makes the layers of every DecoderConfig.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,15 +45,15 @@ class GGUFArchitecture:
 
 @dataclass(frozen=True, slots=True)
 class TensorSource:
-    """Where a checkpoint has a parameter that it stores together with others.
+    """Where a checkpoint has a parameter that it stores by another name, or together with others.
 
     Attributes:
         name: canonical name of what is stored.
-        rows: the rows of it that are the parameter.
+        rows: the rows of it that are the parameter, in order; None for all.
     """
 
     name: str
-    rows: range
+    rows: Sequence[int] | None = None
 
 
 def no_source(config: DecoderConfig, name: str) -> None:

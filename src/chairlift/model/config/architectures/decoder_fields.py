@@ -63,6 +63,7 @@ def decoder_config(
     for rope in (own["rope"], own["sliding_rope"]):
         _check_divisors(rope, head_dim)
     values = {
+        "intermediate_size": own.get("intermediate_size") or fields.size("intermediate_size"),
         "norm_eps": own.get("norm_eps") or fields.number("rms_norm_eps"),
         "activation": read_activation(fields),
         "attention_scale": head_dim**-0.5,
@@ -74,7 +75,6 @@ def decoder_config(
         architecture=architecture,
         vocab_size=fields.size("vocab_size"),
         hidden_size=hidden,
-        intermediate_size=fields.size("intermediate_size"),
         num_layers=layers,
         num_heads=heads,
         num_kv_heads=kv_heads,

@@ -56,6 +56,7 @@ _SIGNATURES = {
     "add_linear": (None, _pointer, _int, POINTER(POINTER(Weight)), _int, _pointer, _int, _int, POINTER(Weight), _int),
     "add_rope_cache": (None, *[_pointer] + [_int] * 8, _pointer, _float, _int, _pointer, _pointer, _pointer),
     "add_attention": (None, *[_pointer] + [_int] * 8, _float, _float, _int, _pointer),
+    "add_gate": (None, *[_pointer] + [_int] * 4),
     "add_router": (_int, _pointer, POINTER(RouterSettings), _int),
     "add_experts": (_int, _pointer, _int, POINTER(ExpertsCall)),
     "add_convolution": (None, *[_pointer] + [_int] * 6, _pointer, _pointer, _int),

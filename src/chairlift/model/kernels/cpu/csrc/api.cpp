@@ -198,6 +198,12 @@ API void chairlift_add_attention(
     to.add(std::make_unique<AttentionOp>(to, in, out, plan_index, cache_index, shape, is_new));
 }
 
+// in: the float32 buffer with the gates, from `column` on; out: what is multiplied by their sigmoid.
+API void chairlift_add_gate(void* decoder, int in, int column, int width, int out) {
+    Decoder& to = *(Decoder*)decoder;
+    to.add(std::make_unique<MultiplyByGate>(to, in, column, width, out));
+}
+
 // Chooses experts from logits, a float32 buffer. Returns the number of the router's plan, or -1 without memory.
 API int chairlift_add_router(void* decoder, const RouterSettings* settings, int logits) {
     try {

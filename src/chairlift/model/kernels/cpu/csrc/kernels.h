@@ -250,6 +250,16 @@ CHAIRLIFT_INLINE void write_value(Number* to, int offset, int head_dim, const Nu
     for (int i = 0; i < head_dim; i++) to[PER_WORD * i] = value[i];
 }
 
+// out = out * sigmoid(gate)
+struct GateCall {
+    const float* gate;
+    size_t gate_stride;
+    int32_t width;
+    void* out;       // float32, or bfloat16
+    bool out_is_f32;
+    size_t out_stride;
+};
+
 struct RopeCacheCall {
     const float* in;        // rows of query heads, key heads, value heads
     size_t in_stride;
@@ -423,6 +433,7 @@ struct Kernels {
     void (*convolution)(const ConvolutionCall&, int row, int begin, int end);
     // One row of a step and one head. ahead: the state that this thread computes next, or null; it is prefetched.
     void (*recurrence)(const RecurrenceCall&, int row, int head, const float* ahead);
+    void (*multiply_by_gate)(const GateCall&, int begin, int end);
     void (*gated_norm)(const GatedNormCall&, int begin, int end);
     void (*block_max)(const float* logits, int count, float* block_max);
     void (*exp_weights)(const float* logits, int count, double max_logit, double temperature, double* weights);

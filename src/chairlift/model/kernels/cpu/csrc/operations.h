@@ -158,6 +158,21 @@ struct RopeCache : Operation {
     }
 };
 
+// out = out * sigmoid(gate), where the gate's columns begin at `column` of the float32 buffer `in`.
+struct MultiplyByGate : Operation {
+    Decoder& decoder;
+    int in, column, width, out;
+    MultiplyByGate(Decoder& decoder, int in, int column, int width, int out)
+        : decoder(decoder), in(in), column(column), width(width), out(out) {}
+    const char* name() const override { return "gate"; }
+    int num_tasks(const Step& step) const override { return step.num_tokens; }
+    void run(const Step&, int begin, int end, int, int) override {
+        const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
+        decoder.kernels.multiply_by_gate(
+            {from.f32() + column, from.stride, width, to.data, to.kind == F32, to.stride}, begin, end);
+    }
+};
+
 struct AttentionOp : Operation {
     Decoder& decoder;
     int in, out, plan_index, cache_index;

@@ -264,6 +264,28 @@ static void sum_experts(const ExpertSum& call, int begin, int end) {
     }
 }
 
+template <class Number>
+static void multiply_rows_by_gate(const GateCall& call, int begin, int end) {
+    for (int row = begin; row < end; row++) {
+        const float* gate = call.gate + row * call.gate_stride;
+        Number* out = (Number*)call.out + row * call.out_stride;
+        for (int i = 0; i < call.width; i++) {
+            const float product = to_f32(out[i]) / (1.0f + expf(-gate[i]));
+            if constexpr (sizeof(Number) == sizeof(float))
+                out[i] = product;
+            else
+                out[i] = f32_to_bf16(product);
+        }
+    }
+}
+
+static void multiply_by_gate(const GateCall& call, int begin, int end) {
+    if (call.out_is_f32)
+        multiply_rows_by_gate<float>(call, begin, end);
+    else
+        multiply_rows_by_gate<uint16_t>(call, begin, end);
+}
+
 // Computes one query or key head: norm (if the model has one), factor, rotary embedding, rounding to the cache's
 // numbers. inverse: 1 / root mean square, where one is of all heads together.
 template <typename Number>

@@ -1,0 +1,90 @@
+"""GRANITE_HYBRID: Granite 4: Mamba-2 layers beside attention, Granite's multipliers, and experts in some models.
+
+Source: transformers 5.23 models/granitemoehybrid.
+"""
+
+import math
+from typing import Any
+
+from chairlift.core.errors import ModelError
+from chairlift.model.config.architectures.architecture import Architecture, TensorSource
+from chairlift.model.config.architectures.decoder_fields import FULL, decoder_config
+from chairlift.model.config.architectures.granite import GRANITE_DEFAULTS
+from chairlift.model.config.architectures.qwen3_5 import LINEAR, check_state_kinds
+from chairlift.model.config.config_reader import ConfigReader, invalid_field
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.experts_config import EXPERT_DEFAULTS, read_experts
+from chairlift.model.config.rope_config import lacking_feature
+from chairlift.model.config.state_layers import Mamba2Config
+
+_KINDS = {"mamba": LINEAR, "attention": FULL}
+"""Older names of the entries of layer_types, which older files call layers_block_type."""
+
+
+def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
+    layers = fields.size("num_hidden_layers")
+    kinds = fields.names("layer_types") or fields.names("layers_block_type") or (LINEAR,) * layers
+    kinds = tuple(_KINDS.get(kind, kind) for kind in kinds)
+    check_state_kinds(kinds, (LINEAR, FULL), layers)
+    position = fields.get("position_embedding_type")
+    if position not in (None, "rope", "nope"):
+        raise lacking_feature(f"position_embedding_type {position!r} is not supported; supported are rope and nope")
+    bias, state, experts = fields.flag("attention_bias"), _read_mamba(fields), read_experts(architecture, fields)
+    return decoder_config(
+        architecture, fields, (None,) * kinds.count(FULL), qkv_bias=bias, output_bias=bias, experts=experts,
+        unrotated_layers=() if position == "rope" else tuple(range(layers)),
+        state_layers=tuple(state if kind == LINEAR else None for kind in kinds),
+        intermediate_size=fields.size("shared_intermediate_size"),
+        embed_scale=fields.number("embedding_multiplier"), attention_scale=fields.number("attention_multiplier"),
+        residual_multiplier=fields.number("residual_multiplier"), logits_divisor=fields.number("logits_scaling"),
+    )  # fmt: skip
+
+
+def _read_mamba(fields: ConfigReader) -> Mamba2Config:
+    heads, inner = fields.size("mamba_n_heads"), fields.size("mamba_expand") * fields.size("hidden_size")
+    head_dim = inner // heads if fields.get("mamba_d_head") == "auto" else fields.size("mamba_d_head")
+    if heads * head_dim != inner:
+        raise ModelError(f"config.json: {heads} heads of {head_dim} are not mamba_expand times hidden_size, {inner}")
+    least, largest = _time_step_limits(fields.get("time_step_limit"))
+    return Mamba2Config(
+        num_heads=heads, head_dim=head_dim, state_size=fields.size("mamba_d_state"),
+        num_groups=fields.size("mamba_n_groups"), conv_width=fields.size("mamba_d_conv"),
+        conv_bias=fields.flag("mamba_conv_bias"), projection_bias=fields.flag("mamba_proj_bias"),
+        min_dt=least, max_dt=largest, norm_eps=fields.number("rms_norm_eps"),
+    )  # fmt: skip
+
+
+def _time_step_limits(stored: Any) -> tuple[float, float]:
+    """Return the limits of the time step; transformers writes infinity as an object."""
+    if stored is None:
+        return 0.0, math.inf
+    if not isinstance(stored, list):
+        raise invalid_field("time_step_limit", f"must be a list of two numbers, got {stored!r}")
+    limits = [math.inf if each == {"__float__": "Infinity"} else each for each in stored if not isinstance(each, bool)]
+    if len(limits) != 2 or not all(isinstance(each, int | float) for each in limits) or not limits[0] <= limits[1]:
+        raise invalid_field("time_step_limit", f"must be a list of two numbers, got {stored!r}")
+    return float(limits[0]), float(limits[1])
+
+
+def _source(config: DecoderConfig, name: str) -> TensorSource | None:
+    """Return where a model without experts has its MLP; experts have names of their own (stacked_experts.py)."""
+    layer, found, module = name.partition(".mlp.")
+    size = config.intermediate_size
+    sources = {
+        "gate_proj.weight": TensorSource(f"{layer}.shared_mlp.input_linear.weight", range(size)),
+        "up_proj.weight": TensorSource(f"{layer}.shared_mlp.input_linear.weight", range(size, 2 * size)),
+        "down_proj.weight": TensorSource(f"{layer}.shared_mlp.output_linear.weight"),
+    }
+    return sources.get(module) if found and config.experts is None else None
+
+
+GRANITE_HYBRID = Architecture(
+    names=("GraniteMoeHybridForCausalLM",),
+    defaults={
+        **GRANITE_DEFAULTS, **EXPERT_DEFAULTS["GraniteMoeHybridForCausalLM"], "mamba_n_heads": 128,
+        "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_head": "auto", "mamba_d_conv": 4, "mamba_expand": 2,
+        "mamba_conv_bias": True, "mamba_proj_bias": False,
+    },
+    read_config=_read_config,
+    source=_source,
+)  # fmt: skip

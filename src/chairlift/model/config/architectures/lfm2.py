@@ -1,0 +1,73 @@
+"""LFM2: most layers are gated short convolutions, the others attention with a norm over each head.
+
+Source: transformers 5.23 models/lfm2.
+"""
+
+from chairlift.model.config.architectures.architecture import Architecture, TensorSource
+from chairlift.model.config.architectures.decoder_fields import FULL, LLAMA_DEFAULTS, decoder_config
+from chairlift.model.config.architectures.qwen3_5 import check_state_kinds
+from chairlift.model.config.config_reader import ConfigReader
+from chairlift.model.config.decoder_config import HEAD, DecoderConfig, LayerNorms
+from chairlift.model.config.state_layers import ShortConvConfig
+
+CONVOLUTION = "conv"
+"""Entry of layer_types of a layer that keeps a state."""
+
+LFM2_NAMES = {
+    "self_attn.o_proj": "self_attn.out_proj", "self_attn.q_norm": "self_attn.q_layernorm",
+    "self_attn.k_norm": "self_attn.k_layernorm", "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
+    "mlp.down_proj": "feed_forward.w2",
+}  # fmt: skip
+"""Module of a layer -> its name in the checkpoint."""
+
+LFM2_NORMS = LayerNorms(before_attention="operator_norm", before_mlp="ffn_norm")
+
+
+def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
+    layers, kinds = fields.size("num_hidden_layers"), fields.names("layer_types")
+    if kinds is None:
+        full = fields.get("full_attn_idxs")
+        kinds = tuple(FULL if full is None or layer in full else CONVOLUTION for layer in range(layers))
+    check_state_kinds(kinds, (CONVOLUTION, FULL), layers)
+    state = ShortConvConfig(
+        hidden_size=fields.size("hidden_size"), conv_width=fields.size("conv_L_cache"), bias=fields.flag("conv_bias")
+    )
+    return decoder_config(
+        architecture, fields, (None,) * kinds.count(FULL), norm_eps=fields.number("norm_eps"), head_norm=HEAD,
+        norms=LFM2_NORMS, state_layers=tuple(state if kind == CONVOLUTION else None for kind in kinds),
+        intermediate_size=_intermediate_size(fields),
+        tie_word_embeddings=fields.flag_or("tie_embedding", fields.flag("tie_word_embeddings")),
+    )  # fmt: skip
+
+
+def _intermediate_size(fields: ConfigReader) -> int:
+    """Return the neurons of the MLP: two thirds of what the field says, rounded up to a multiple."""
+    size = fields.size_or("block_ff_dim", fields.size("intermediate_size"))
+    if not fields.flag("block_auto_adjust_ff_dim"):
+        return size
+    size = int(2 * size / 3)
+    if (factor := fields.number_or_null("block_ffn_dim_multiplier")) is None:
+        return size
+    multiple = fields.size("block_multiple_of")
+    return -(-int(factor * size) // multiple) * multiple
+
+
+def _source(config: DecoderConfig, name: str) -> TensorSource | None:
+    if name == "model.norm.weight":
+        return TensorSource("model.embedding_norm.weight")
+    module, _, kind = name.rpartition(".")
+    own = next((each for each in LFM2_NAMES if module.endswith(f".{each}")), None)
+    return None if own is None else TensorSource(f"{module.removesuffix(own)}{LFM2_NAMES[own]}.{kind}")
+
+
+LFM2 = Architecture(
+    names=("Lfm2ForCausalLM",),
+    defaults={
+        **LLAMA_DEFAULTS, "vocab_size": 65536, "hidden_size": 2560, "intermediate_size": 12288, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 128000, "norm_eps": 1e-5,
+        "tie_word_embeddings": True, "conv_bias": False, "conv_L_cache": 3, "block_multiple_of": 256,
+        "block_ffn_dim_multiplier": 1.0, "block_auto_adjust_ff_dim": True, "rope_theta": 1000000.0,
+    },
+    read_config=_read_config,
+    source=_source,
+)  # fmt: skip

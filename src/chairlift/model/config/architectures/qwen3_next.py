@@ -1,0 +1,48 @@
+"""QWEN3_NEXT: Qwen3.5 with experts, whose delta nets have rows of several projections grouped by head.
+
+Source: transformers 5.23 models/qwen3_next.
+"""
+
+from chairlift.model.config.architectures.architecture import Architecture, TensorSource
+from chairlift.model.config.architectures.decoder_fields import dense_layers
+from chairlift.model.config.architectures.qwen3_5 import DELTA_NET_DEFAULTS, delta_net_config, gated_query_source
+from chairlift.model.config.config_reader import ConfigReader
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.experts_config import EXPERT_DEFAULTS, read_experts
+from chairlift.model.config.state_layers import GatedDeltaNetConfig, ba_row_order, qkvz_row_order
+
+
+def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
+    return delta_net_config(
+        architecture, fields, experts=read_experts(architecture, fields),
+        dense_layers=dense_layers(architecture, fields),
+    )  # fmt: skip
+
+
+def _source(config: DecoderConfig, name: str) -> TensorSource | None:
+    layer, found, module = name.partition(".linear_attn.")
+    if not found:
+        return gated_query_source(config, name)
+    state = next(each for each in config.state_layers if isinstance(each, GatedDeltaNetConfig))
+    heads = state.num_value_heads
+    sources = {
+        "in_proj_qkv.weight": ("in_proj_qkvz", qkvz_row_order(state)[: state.channels]),
+        "in_proj_z.weight": ("in_proj_qkvz", qkvz_row_order(state)[state.channels :]),
+        "in_proj_b.weight": ("in_proj_ba", ba_row_order(state)[:heads]),
+        "in_proj_a.weight": ("in_proj_ba", ba_row_order(state)[heads:]),
+    }
+    if module not in sources:
+        return None
+    stored, rows = sources[module]
+    return TensorSource(f"{layer}.linear_attn.{stored}.weight", rows.tolist())
+
+
+QWEN3_NEXT = Architecture(
+    names=("Qwen3NextForCausalLM",),
+    defaults={
+        **DELTA_NET_DEFAULTS, **EXPERT_DEFAULTS["Qwen3NextForCausalLM"], "vocab_size": 151936, "hidden_size": 2048,
+        "intermediate_size": 5632, "num_hidden_layers": 48, "num_key_value_heads": 2,
+    },
+    read_config=_read_config,
+    source=_source,
+)  # fmt: skip
