@@ -4,11 +4,15 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from chairlift.engine.step_plan import NO_LOADS, NO_SAVES
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
+from chairlift.model.batch.state_cache import StateCache
+from chairlift.model.batch.state_step import StateStep
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 
 
@@ -93,6 +97,12 @@ def teacher_forced_logits(
     for layer_cache in kv:
         layer_cache.key.fill_(torch.nan)
         layer_cache.value.fill_(torch.nan)
+    states = None
+    if model.state_shapes:
+        states = StateCache(model.state_shapes, len(sequences), 0, dtype, torch.device("cpu"))
+        for layer in states.layers:
+            for tensor in layer.tensors():
+                tensor.fill_(torch.nan)
     num_computed = [0] * len(sequences)
     logits = [torch.empty(len(tokens), model.vocab_size, dtype=dtype) for tokens in sequences]
     while any(start < len(tokens) for start, tokens in zip(num_computed, sequences, strict=True)):
@@ -113,7 +123,14 @@ def teacher_forced_logits(
         ids = [token for i in selected for token in sequences[i][num_computed[i] : num_computed[i] + counts[i]]] + [
             0
         ] * padding
-        context = ForwardContext(batch, kv, backend, backend.plan(batch))
+        step = None
+        if states is not None:
+            new, starts = (np.array([row[i] for i in selected], np.int32) for row in (counts, num_computed))
+            step = StateStep.of(
+                np.array(selected, np.int32), new, starts, NO_LOADS, NO_SAVES, num_slots=len(sequences),
+                device=torch.device("cpu"),
+            )  # fmt: skip
+        context = ForwardContext(batch, kv, backend, backend.plan(batch), states, step)
         with torch.inference_mode():
             hidden = model.forward(torch.tensor(ids), context)
             computed = model.logits(hidden[batch.logits_indices])

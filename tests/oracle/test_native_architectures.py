@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from support_models import HYBRIDS
 from support_oracle import Case, bridged_cases
 from support_oracle_run import check_case
 from support_shares import FULL
 
 COUNT = 60
 KINDS = ("gemma2", "phi3", "phi3-partial", "smollm3", "granite", "olmo2", "olmo3", "ministral3", "glm4",
-         "qwen3_moe", "mixtral", "olmoe", "gpt_oss")  # fmt: skip
+         "qwen3_moe", "mixtral", "olmoe", "gpt_oss", *HYBRIDS)  # fmt: skip
 
 
 def is_small(case: Case) -> bool:

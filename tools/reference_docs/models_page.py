@@ -142,9 +142,9 @@ REFUSED: Mapping[str, Mapping[str, Any]] = {
     "a state-space model": {"architectures": ["MambaForCausalLM"], "state_size": 16},
     "state-space layers beside attention": {"architectures": ["JambaForCausalLM"], "attn_layer_period": 8},
     "linear attention": {
-        "architectures": ["Qwen3NextForCausalLM"], "layer_types": ["linear_attention", "full_attention"],
+        "architectures": ["OlmoHybridForCausalLM"], "layer_types": ["linear_attention", "full_attention"],
     },
-    "convolutions": {"architectures": ["Lfm2ForCausalLM"], "layer_types": ["conv", "full_attention"]},
+    "convolutions": {"architectures": ["Lfm2MoeForCausalLM"], "layer_types": ["conv", "full_attention"]},
     "attention to chosen tokens": {"architectures": ["DeepseekV32ForCausalLM"], "layer_types": ["indexed_attention"]},
     "an encoder-decoder": {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True},
     "images or audio": {"architectures": ["Qwen2VLForConditionalGeneration"], "vision_config": {}},

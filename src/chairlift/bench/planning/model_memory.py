@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
+from chairlift.bench.planning.layer_state import STATE_ELEMENT_BYTES
 from chairlift.bench.planning.model_shape import ModelShape
 from chairlift.bench.planning.weight_quantization import GGUF, has_plain_attention, weight_bits
 from chairlift.core.errors import ConfigError
@@ -151,9 +152,10 @@ class ModelMemory:
         table again where the two are tied).
         """
         shape = self.shape
-        attention = shape.attention.matrices * self.attention_bytes
-        layers = [attention + mlp.matrices * self.matrix_bytes for mlp in shape.mlps]
-        vectors = [shape.attention.vectors + shape.layer_norms + mlp.vectors for mlp in shape.mlps]
+        mixers = zip(shape.mixer_matrices, shape.mlps, strict=True)
+        layers = [mixer * self.attention_bytes + mlp.matrices * self.matrix_bytes for mixer, mlp in mixers]
+        others = zip(shape.mixer_vectors, shape.mlps, strict=True)
+        vectors = [mixer + shape.layer_norms + mlp.vectors for mixer, mlp in others]
         stages = []
         for stage, span in enumerate(stage_layers(shape.num_layers, pipeline)):
             is_last = stage == pipeline - 1
@@ -168,17 +170,22 @@ class ModelMemory:
     def read_weights(self) -> float:
         """Bytes of the weights that a step with many tokens reads: all experts, and the lm_head."""
         head = self.shape.table * self.head_bytes
-        attention = self.shape.num_layers * self.shape.attention.matrices
+        attention = sum(self.shape.mixer_matrices)
         matrices = (self.shape.matrices - attention) * self.matrix_bytes + attention * self.attention_bytes
         return matrices + head + self.shape.vectors * self.itemsize
 
     @property
     def kv_per_token(self) -> int:
         """Bytes of the KV cache for one token in all layers, as long as no window has passed it."""
-        return self.shape.num_layers * self.shape.attention.kv_elements * self.kv_itemsize
+        return self.shape.num_attention_layers * self.shape.attention.kv_elements * self.kv_itemsize
+
+    @property
+    def state_of_request(self) -> int:
+        """Bytes of the states of a sequence, in all layers that keep one."""
+        return self.shape.state_elements * max(STATE_ELEMENT_BYTES, self.itemsize)
 
     def kv_of_request(self, length: int, tensor: int = 1, pipeline: int = 1, context: int = 1) -> int:
-        """Return the bytes of the KV cache of a sequence of `length` tokens on the fullest device.
+        """Return the bytes of KV cache and states of a sequence of `length` tokens on the fullest device.
 
         The last token is never an input, so it has no entry. A layer with a window keeps the blocks that it touches.
         Key/value heads are split over `tensor` devices, and copied where there are more devices than heads.
@@ -189,10 +196,10 @@ class ModelMemory:
             for window in self.shape.layer_windows
         ]
         fullest = max(
-            sum(blocks[span.start : span.stop]) for span in stage_layers(self.shape.num_layers, pipeline)
+            sum(blocks[span.start : span.stop]) for span in stage_layers(len(blocks), pipeline)
         )  # fmt: skip
         per_token = self.shape.attention.kv_elements / min(tensor, self.shape.num_kv_heads) * self.kv_itemsize
-        return math.ceil(fullest * self.block_size * per_token / context)
+        return math.ceil(fullest * self.block_size * per_token / context) + self.state_of_request
 
     def step_bytes(self, tensor: int = 1) -> int:
         """Return an upper estimate of the bytes that a step needs beside weights and KV cache."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from chairlift.bench.planning.config_values import ConfigValues
 from chairlift.bench.planning.layer_mlp import LayerMLP, layer_mlps, loaded_mixture
+from chairlift.bench.planning.layer_state import LayerState, layer_state
 from chairlift.core.numeric_limits import MAX_INT32
 
 HEAD_NORM, WIDE_NORM = "head", "projection"
@@ -45,7 +46,8 @@ class ModelShape:
         layer_norms: elements of the norms of one layer, without those of queries and keys.
         attention: the attention of each layer.
         mlps: the MLP of each layer.
-        layer_windows: tokens that each layer sees; None for all.
+        layer_windows: tokens that each layer with attention sees; None for all.
+        states: each layer that keeps a state, None for one with attention; empty for a model without such layers.
         is_tied: the lm_head is the embedding table.
         extra_embedding: elements of learned positions; 0 with rotation.
         max_positions: tokens that the model was trained for.
@@ -65,6 +67,7 @@ class ModelShape:
     attention: AttentionSize
     mlps: tuple[LayerMLP, ...]
     layer_windows: tuple[int | None, ...]
+    states: tuple[LayerState | None, ...] = ()
     is_tied: bool
     max_positions: int
     dtype: str | None
@@ -75,6 +78,28 @@ class ModelShape:
     def num_layers(self) -> int:
         """Number of layers."""
         return len(self.mlps)
+
+    @property
+    def num_attention_layers(self) -> int:
+        """Number of layers with keys and values."""
+        return self.num_layers - sum(state is not None for state in self.states)
+
+    @property
+    def state_elements(self) -> int:
+        """Numbers of the states of one sequence."""
+        return sum(state.elements for state in self.states if state is not None)
+
+    @property
+    def mixer_matrices(self) -> tuple[int, ...]:
+        """Weights of what each layer has in the place of attention, or of its attention."""
+        states = self.states or (None,) * self.num_layers
+        return tuple(self.attention.matrices if state is None else state.matrices for state in states)
+
+    @property
+    def mixer_vectors(self) -> tuple[int, ...]:
+        """The same for its other parameters."""
+        states = self.states or (None,) * self.num_layers
+        return tuple(self.attention.vectors if state is None else state.vectors for state in states)
 
     @property
     def table(self) -> int:
@@ -89,12 +114,12 @@ class ModelShape:
     @property
     def matrices(self) -> int:
         """Weights of all projections in the layers: what weight quantization applies to."""
-        return self.num_layers * self.attention.matrices + sum(mlp.matrices for mlp in self.mlps)
+        return sum(self.mixer_matrices) + sum(mlp.matrices for mlp in self.mlps)
 
     @property
     def vectors(self) -> int:
         """Norms, biases and routers of all layers, and the last norm."""
-        layers = self.num_layers * (self.attention.vectors + self.layer_norms)
+        layers = sum(self.mixer_vectors) + self.num_layers * self.layer_norms
         return layers + sum(mlp.vectors for mlp in self.mlps) + self.hidden_size
 
     @property
@@ -105,7 +130,7 @@ class ModelShape:
     @property
     def active_matrices(self) -> int:
         """Weights of the layers' projections that one token is multiplied with."""
-        return self.num_layers * self.attention.matrices + sum(mlp.active_matrices for mlp in self.mlps)
+        return sum(self.mixer_matrices) + sum(mlp.active_matrices for mlp in self.mlps)
 
     @property
     def active_parameters(self) -> int:
@@ -121,7 +146,7 @@ class ModelShape:
     def longest_window(self) -> int | None:
         """The largest window, or None if a layer sees everything."""
         windows = [window for window in self.layer_windows if window is not None]
-        return max(windows) if len(windows) == self.num_layers else None
+        return max(windows) if len(windows) == len(self.layer_windows) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +199,8 @@ def shape_of_loaded(config: Mapping[str, Any], content: Mapping[str, Any]) -> Mo
     vectors += (inner + 2 * kv_inner) * config["qkv_bias"] + hidden * config["output_bias"]
     vectors += config["num_heads"] * config["has_sinks"]
     dense = LayerMLP(matrices=3 * hidden * inter, vectors=(2 * inter + hidden) * config["mlp_bias"])
+    gate = inner * config["has_output_gate"]
+    states = tuple(None if each is None else layer_state(each, hidden) for each in config["state_layers"])
     mixture = dense if config["experts"] is None else loaded_mixture(config["experts"], hidden)
     mlps = tuple(dense if layer in config["dense_layers"] else mixture for layer in range(config["num_layers"]))
     return ModelShape(
@@ -182,9 +209,10 @@ def shape_of_loaded(config: Mapping[str, Any], content: Mapping[str, Any]) -> Mo
         num_kv_heads=config["num_kv_heads"], head_dim=width, intermediate_size=inter,
         layer_norms=sum(name is not None for name in config["norms"].values()) * hidden,
         attention=AttentionSize(
-            matrices=2 * hidden * (inner + kv_inner), vectors=vectors, kv_elements=2 * kv_inner, pair_width=2 * inner
+            matrices=hidden * (2 * (inner + kv_inner) + gate), vectors=vectors + gate * config["qkv_bias"],
+            kv_elements=2 * kv_inner, pair_width=2 * inner,
         ),
-        mlps=mlps, layer_windows=tuple(config["layer_windows"]),
+        states=states, mlps=mlps, layer_windows=tuple(config["layer_windows"]),
         is_tied=config["tie_word_embeddings"], max_positions=config["max_position_embeddings"], dtype=config["dtype"],
         quantization=content.get("quantization_config") or {}, is_exact=True,
     )  # fmt: skip
