@@ -133,6 +133,17 @@ def test_a_layer_is_that_of_float64(name: str, architecture: str, count: int, ki
     assert expected.std() > 0.05
 
 
+@for_each(("kind", "bound"), [("float16", 1e-4), ("int8-channel", 0.06), ("int6", 0.08)])
+@for_each("architecture", ["Qwen2MoeForCausalLM", "GptOssForCausalLM"])
+@for_each("name", instruction_sets())
+def test_other_kinds_of_weights(name: str, architecture: str, kind: str, bound: float) -> None:
+    native, exact = pair_of(architecture, kind)
+    x, dtype = rows(21), row_dtype(KINDS[kind])
+    together = Layer(native, name, dtype)(x)
+    assert error(together, exact(x, OPS)) < bound
+    assert torch.equal(Layer(native, name, dtype, threads=1)(x[4:6]), together[4:6])
+
+
 @for_each("kind", ["bfloat16", "int8"])
 @for_each("name", instruction_sets())
 def test_the_result_is_added_and_multiplied_by_a_factor(name: str, kind: str) -> None:
