@@ -77,14 +77,13 @@ class Layer:
         self.hidden = hidden
         self.on = Operations(name, threads)
         self.native = NativeExperts(self.on.handle, self.on.pool, dtype, hidden)
-        kind = self.native.input_kind(experts)
-        self.dtype = torch.float32 if kind == library.F32 else torch.bfloat16
-        self.source, self.out = self.on.buffer(kind, hidden), self.on.buffer(library.F32, hidden)
+        self.sources = {kind: self.on.buffer(kind, hidden) for kind in self.native.input_kinds(experts)}
+        self.out = self.on.buffer(library.F32, hidden)
         self.residual = self.on.buffer(library.F32, hidden)
         self.has_norm = experts.router.config.norm_eps is not None
         self.native.add(
             experts,
-            self.source,
+            self.sources,
             self.out,
             adds=adds,
             factor=factor,
@@ -94,7 +93,9 @@ class Layer:
     def __call__(self, x: Tensor, *, initial: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
         count = len(x)
         assert self.on.native.reserve(self.on.handle, count) == 0
-        self.on.rows(self.source, count, self.dtype)[:, : self.hidden] = x.to(self.dtype)
+        for kind, source in self.sources.items():
+            dtype = torch.float32 if kind == library.F32 else torch.bfloat16
+            self.on.rows(source, count, dtype)[:, : self.hidden] = x.to(dtype)
         out = self.on.rows(self.out, count, torch.float32)[:, : self.hidden]
         out.fill_(7.0) if initial is None else out.copy_(initial)
         if residual is not None:
@@ -131,6 +132,36 @@ def test_a_layer_is_that_of_float64(name: str, architecture: str, count: int, ki
     found, expected = Layer(native, name, row_dtype(KINDS[kind]))(x), exact(x, OPS)
     assert error(found, expected) < BOUNDS[kind]
     assert expected.std() > 0.05
+
+
+@for_each(("kind", "bound"), [("float16", 1e-4), ("int8-channel", 0.06), ("int6", 0.08)])
+@for_each("architecture", ["Qwen2MoeForCausalLM", "GptOssForCausalLM"])
+@for_each("name", instruction_sets())
+def test_other_kinds_of_weights(name: str, architecture: str, kind: str, bound: float) -> None:
+    native, exact = pair_of(architecture, kind)
+    x, dtype = rows(21), row_dtype(KINDS[kind])
+    together = Layer(native, name, dtype)(x)
+    assert error(together, exact(x, OPS)) < bound
+    assert torch.equal(Layer(native, name, dtype, threads=1)(x[4:6]), together[4:6])
+
+
+@for_each("kinds", [("bfloat16", "int8"), ("int8", "bfloat16"), ("int8", "int8-channel")])
+@for_each("name", instruction_sets())
+def test_the_shared_expert_may_have_another_kind_than_the_others(name: str, kinds: tuple[str, str]) -> None:
+    config = config_of("Qwen2MoeForCausalLM")
+    exact = parameters(config)
+    of_experts, of_shared = (packed(exact, kind) for kind in kinds)
+
+    def pack(parts: Sequence[Part], own: ParameterLoader, *, gated: bool) -> PackedWeight:
+        loader = of_shared if ".shared_expert." in parts[0][0] else of_experts
+        weight = loader.linear_weight(parts, gated=gated)
+        assert isinstance(weight, PackedWeight)
+        return weight
+
+    native = Experts.load(replace(of_experts, pack=pack), NAME, config, HIDDEN)
+    layer, x = Layer(native, name, torch.bfloat16), rows(23)
+    assert len(layer.sources) == (2 if "bfloat16" in kinds else 1)
+    assert error(layer(x), Experts.load(exact, NAME, config, HIDDEN)(x, OPS)) < 0.05
 
 
 @for_each("kind", ["bfloat16", "int8"])
@@ -316,7 +347,7 @@ def test_one_decoder_may_have_several_layers_which_share_buffers() -> None:
     for seed in (0, 1):
         layers.append(Experts.load(packed(parameters(config, seed), "bfloat16"), NAME, config, HIDDEN))
         outs.append(on.buffer(library.F32, HIDDEN))
-        native.add(layers[-1], source, outs[-1], adds=False)
+        native.add(layers[-1], {library.BF16: source}, outs[-1], adds=False)
     assert on.native.reserve(on.handle, 6) == 0
     x = rows(6)
     on.rows(source, 6, torch.bfloat16)[:, :HIDDEN] = x.bfloat16()

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 import torch
 
+from chairlift.model.kernels.int4_linear import Int4Weight
 from chairlift.model.weights.expert_weights import ExpertWeights
 from chairlift.model.weights.linear_weight import LinearWeight
 from chairlift.model.weights.parameter_loader import ParameterLoader, Part
 from support_experts import HIDDEN, NAME, config_of, hf_layer, layer_tensors, loader_of
+from support_int4 import drawn_weight
 
 GPT_OSS = "GptOssForCausalLM"
 
@@ -18,13 +20,15 @@ def test_plain_tensors_are_parts_of_one() -> None:
     found = ExpertWeights.load(loader_of(tensors), f"{NAME}.experts", config, HIDDEN)
     assert found.stacked is not None and found.activation == config.activation
     for parts, stacked in zip((found.gate_up, found.down), found.stacked, strict=True):
-        assert stacked.is_contiguous() and len(parts) == len(stacked) == 6
+        assert isinstance(stacked, torch.Tensor) and stacked.is_contiguous() and len(parts) == len(stacked) == 6
         for part, of_stack in zip(parts, stacked, strict=True):
             assert isinstance(part, torch.Tensor) and part.data_ptr() == of_stack.data_ptr()
+    gate_up, down = found.stacked
+    assert isinstance(gate_up, torch.Tensor) and isinstance(down, torch.Tensor)
     for index in range(6):
         own = {each: tensors[f"{NAME}.experts.{index}.{each}_proj.weight"] for each in ("gate", "up", "down")}
-        assert torch.equal(found.stacked[0][index], torch.cat((own["gate"], own["up"])))
-        assert torch.equal(found.stacked[1][index], own["down"])
+        assert torch.equal(gate_up[index], torch.cat((own["gate"], own["up"])))
+        assert torch.equal(down[index], own["down"])
         biases = {each: tensors[f"{NAME}.experts.{index}.{each}_proj.bias"] for each in ("gate", "up", "down")}
         assert found.gate_up_bias is not None and found.down_bias is not None
         assert torch.equal(found.gate_up_bias[index], torch.cat((biases["gate"], biases["up"])))
@@ -60,6 +64,30 @@ def test_names_and_shapes_are_found_without_memory() -> None:
     assert found.stacked is None
     for weight in (*found.gate_up, *found.down):
         assert isinstance(weight, torch.Tensor) and weight.untyped_storage().data_ptr() == scalar.data_ptr()
+
+
+def test_codes_of_4_bits_are_parts_of_one_weight() -> None:
+    drawn = {name: drawn_weight(2 * 20 if "gate" in name else 24, 32, seed=at) for at, name in enumerate(
+        f"m.{index}.{each}_proj.weight" for index in range(5) for each in ("gate", "down")
+    )}  # fmt: skip
+
+    def pack(parts: Sequence[Part], loader: ParameterLoader, *, gated: bool) -> LinearWeight:
+        return drawn[parts[0][0]]
+
+    config = config_of("MixtralForCausalLM")
+    found = ExpertWeights.load(ParameterLoader(lambda name, shape: torch.empty(shape), pack=pack), "m", config, 24)
+    assert found.stacked is not None
+    for weights, stacked, name in zip((found.gate_up, found.down), found.stacked, ("gate", "down"), strict=True):
+        assert isinstance(stacked, Int4Weight)
+        own = [drawn[f"m.{index}.{name}_proj.weight"] for index in range(5)]
+        assert torch.equal(stacked.dense(torch.float32), torch.cat([each.dense(torch.float32) for each in own]))
+        for weight, expected in zip(weights, own, strict=True):
+            assert isinstance(weight, Int4Weight) and weight.shape == expected.shape
+            assert torch.equal(weight.dense(torch.float32), expected.dense(torch.float32))
+            assert weight.codes.untyped_storage().data_ptr() == stacked.codes.untyped_storage().data_ptr()
+    drawn["m.3.gate_proj.weight"] = drawn_weight(40, 32, torch.float32)  # scales of another dtype
+    loader = ParameterLoader(lambda name, shape: torch.empty(shape), pack=pack)
+    assert ExpertWeights.load(loader, "m", config, 24).stacked is None
 
 
 def test_weights_of_two_types_stay_apart() -> None:

@@ -8,7 +8,7 @@ The router's product has the precision of float32: of bfloat16 rows with a bfloa
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -40,37 +40,41 @@ class NativeExperts:
         self._quantized_rows: set[tuple[int, int]] = set()  # of the layer that is added: source and target
         self._kept: list[object] = []
 
-    def input_kind(self, experts: Experts) -> int:
-        """Return the kind of the buffer of normed rows that a layer reads: float32 if they are quantized."""
+    def input_kinds(self, experts: Experts) -> tuple[int, ...]:
+        """Return the kinds of buffers of normed rows that a layer reads: float32 where rows are quantized.
+
+        They are two where the shared expert has codes and the others have not, or the reverse.
+        """
         weights = [experts.weights.gate_up[0]] + ([experts.shared.gate_up.weight] if experts.shared else [])
-        return library.F32 if any(_row_kind(_packed(each)) is not None for each in weights) else self._own_kind
+        return tuple(sorted({self._input_kind(_packed(each)) for each in weights}))
 
     def add(
-        self, experts: Experts, normed: int, out: int, *, adds: bool, factor: float = 1.0,
+        self, experts: Experts, normed: Mapping[int, int], out: int, *, adds: bool, factor: float = 1.0,
         router_rows: int | None = None,
     ) -> None:  # fmt: skip
         """Add a layer that writes to a float32 buffer `out`, or adds to it, `factor` times its result.
 
         Args:
             experts: the layer; its weights are packed.
-            normed: the buffer of its rows, of input_kind().
+            normed: the buffers of its rows, of each of input_kinds().
             out: a buffer of rows.
             adds: whether the result is added to `out`.
             factor: of the result.
-            router_rows: a float32 buffer of the rows of a router that has a norm; None: `normed`.
+            router_rows: a float32 buffer of the rows of a router that has a norm; None: those of `normed`.
 
         Raises MemoryError, and ConfigError for experts of several kinds.
         """
-        weights, shared, kind = experts.weights, experts.shared, self.input_kind(experts)
+        weights, shared = experts.weights, experts.shared
         count, chosen = len(weights.down), experts.router.config.experts_per_token
         first, down = _packed(weights.gate_up[0]), _packed(weights.down[0])
         self._kept.append(experts)
         self._quantized_rows.clear()
-        plan, logits = self._add_router(experts.router, shared, normed, kind, router_rows)
-        quantized_down = _row_kind(down)
-        gated_kind = self._own_kind if quantized_down is None else library.F32
+        plan, logits = self._add_router(experts.router, shared, normed, router_rows)
+        kind = self._input_kind(first)
+        quantized_down, gated_kind = _row_kind(down), self._input_kind(down)
         call = kernel_structs.ExpertsCall(
-            in_=self._quantized("rows", normed, first), gathered=self._buffer_of_rows("gathered", kind, first, chosen),
+            in_=self._quantized("rows", normed[kind], first),
+            gathered=self._buffer_of_rows("gathered", kind, first, chosen),
             gated=self._buffer("gated", gated_kind, first.shape[0] // 2, pairs=chosen),
             quantized=-1 if quantized_down is None else self._buffer_of_rows("gated rows", gated_kind, down, chosen),
             outputs=self._buffer("outputs", library.F32, self._hidden, pairs=chosen),
@@ -88,12 +92,16 @@ class NativeExperts:
     def _own_kind(self) -> int:
         return BUFFER_KINDS[self._dtype]
 
+    def _input_kind(self, weight: PackedWeight) -> int:
+        return self._own_kind if _row_kind(weight) is None else library.F32
+
     def _add_router(
-        self, router: ExpertRouter, shared: SharedExpert | None, normed: int, kind: int, router_rows: int | None
+        self, router: ExpertRouter, shared: SharedExpert | None, normed: Mapping[int, int], router_rows: int | None
     ) -> tuple[int, int]:
         """Add the router, and the gate of the shared expert as one more logit; return its plan and its logits."""
         config, weight = router.config, router.weight
-        source, source_kind = normed, kind
+        source_kind = library.F32 if library.F32 in normed else self._own_kind
+        source = normed[source_kind]
         if router.input_scale is not None:
             source, source_kind = self._buffer("router rows", library.F32, self._hidden), library.F32
             assert router_rows is not None, "a router with a norm has rows of its own"
@@ -102,7 +110,7 @@ class NativeExperts:
                 self._decoder, router_rows, self._keep(router.input_scale), config.norm_eps, source, False, -1
             )
         if shared is not None and shared.gate is not None:
-            assert source == normed, "the gate of the shared expert reads the router's rows"
+            assert router.input_scale is None, "the gate of the shared expert reads the router's rows"
             weight = torch.cat((weight, shared.gate.to(weight.dtype)))
         packed, _ = self._packer.pack(
             [weight.float()], kind=library.BFLOAT16 if source_kind == library.BF16 else library.FLOAT32
@@ -125,13 +133,13 @@ class NativeExperts:
             raise MemoryError("no memory for a router")
         return plan, logits
 
-    def _add_shared(self, shared: SharedExpert, normed: int) -> int:
+    def _add_shared(self, shared: SharedExpert, normed: Mapping[int, int]) -> int:
         """Add the shared expert without its gate; return the buffer of its outputs."""
         gate_up, down = _packed(shared.gate_up.weight), _packed(shared.down.weight)
-        kind = self._own_kind if _row_kind(down) is None else library.F32
-        gated = self._buffer("shared gated", kind, gate_up.shape[0] // 2)
+        source = normed[self._input_kind(gate_up)]
+        gated = self._buffer("shared gated", self._input_kind(down), gate_up.shape[0] // 2)
         self._linear(
-            gate_up, self._quantized("rows", normed, gate_up), self._bias(shared.gate_up, gate_up, gated=True),
+            gate_up, self._quantized("rows", source, gate_up), self._bias(shared.gate_up, gate_up, gated=True),
             library.GATED, library.ACTIVATIONS[shared.activation], gated,
         )  # fmt: skip
         out = self._buffer("shared", library.F32, self._hidden)

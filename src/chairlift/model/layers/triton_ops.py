@@ -87,14 +87,14 @@ class TritonOps(TorchOps):
         return out
 
     def sum_of_experts(self, x: Tensor, experts: Tensor, factors: Tensor, weights: ExpertWeights) -> Tensor:
-        """See Ops. Weights that are no plain tensors are multiplied expert by expert, which waits for the device."""
+        """See Ops. Weights that are not stacked are multiplied expert by expert, which waits for the device."""
         if weights.stacked is None:
             return super().sum_of_experts(x, experts, factors, weights)
         biases = None
         if weights.gate_up_bias is not None and weights.down_bias is not None:
             biases = weights.gate_up_bias, weights.down_bias
         return expert_kernels.sum_of_experts(
-            dense_rows(x), experts, factors, weights.stacked, biases, weights.activation
+            dense_rows(x), experts, factors, len(weights.down), weights.stacked, biases, weights.activation
         )
 
     def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

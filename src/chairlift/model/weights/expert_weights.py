@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from chairlift.model.config.experts_config import ExpertsConfig
+from chairlift.model.kernels.int4_linear import Int4Weight
 from chairlift.model.weights.linear_weight import LinearWeight
 from chairlift.model.weights.parameter_loader import ParameterLoader
 
@@ -21,7 +22,8 @@ class ExpertWeights:
         gate_up_bias: [E, 2 I], or None.
         down_bias: [E, H], or None.
         activation: see ExpertsConfig.
-        stacked: [E, 2 I, H] and [E, H, I], whose parts `gate_up` and `down` are; None if they are no plain tensors.
+        stacked: what `gate_up` and `down` are parts of, each a tensor [E, 2 I, H] or [E, H, I], or codes of 4 bits
+            [E * 2 I, H] or [E * H, I]; None if they are weights of their own.
     """
 
     gate_up: Sequence[LinearWeight]
@@ -29,7 +31,7 @@ class ExpertWeights:
     gate_up_bias: Tensor | None
     down_bias: Tensor | None
     activation: str
-    stacked: tuple[Tensor, Tensor] | None = None
+    stacked: tuple[Tensor | Int4Weight, Tensor | Int4Weight] | None = None
 
     @classmethod
     def load(cls, loader: ParameterLoader, name: str, config: ExpertsConfig, hidden: int) -> "ExpertWeights":
@@ -57,17 +59,28 @@ class ExpertWeights:
 
 def _load_each(
     names: Sequence[str], load: Callable[[str], LinearWeight]
-) -> tuple[tuple[LinearWeight, ...], Tensor | None]:
-    """Load the weight of each expert, one after another into a common tensor as long as they are plain ones."""
+) -> tuple[tuple[LinearWeight, ...], Tensor | Int4Weight | None]:
+    """Load the weight of each expert, one after another into a common one as long as they can be parts of it."""
     weights: list[LinearWeight] = []
-    stacked: Tensor | None = None
+    stacked: tuple[Tensor, ...] = ()
     for index, name in enumerate(names):
         weight = load(name)
-        # Codes may fit a type of one expert and not that of another. Numbers that only have a shape need no memory.
-        if not isinstance(weight, Tensor) or weight.layout != torch.strided or not weight.is_contiguous():
+        tensors = _tensors(weight)
+        # Codes may fit a type of one expert and not that of another, or have scales of another dtype.
+        if not tensors or (stacked and [each.dtype for each in tensors] != [each.dtype for each in stacked]):
             return (*weights, weight, *map(load, names[index + 1 :])), None
-        if stacked is None:
-            stacked = weight.new_empty(len(names), *weight.shape)
-        stacked[index] = weight
-        weights.append(stacked[index])
-    return tuple(weights), stacked
+        stacked = stacked or tuple(each.new_empty(len(names), *each.shape) for each in tensors)
+        for whole, own in zip(stacked, tensors, strict=True):
+            whole[index] = own
+        parts = [whole[index] for whole in stacked]
+        weights.append(parts[0] if isinstance(weight, Tensor) else Int4Weight(*parts))
+    return tuple(weights), stacked[0] if len(stacked) == 1 else Int4Weight(*(each.flatten(0, 1) for each in stacked))
+
+
+def _tensors(weight: LinearWeight) -> tuple[Tensor, ...]:
+    """Return the tensors of a weight that can be a part of a stacked one; none for other weights."""
+    if isinstance(weight, Int4Weight):
+        return weight.codes, weight.scales, weight.minima
+    # Numbers that only have a shape need no memory.
+    is_plain = isinstance(weight, Tensor) and weight.layout == torch.strided and weight.is_contiguous()
+    return (weight,) if isinstance(weight, Tensor) and is_plain else ()

@@ -45,7 +45,7 @@ def test_a_layer_is_that_of_torch(
     stacked, biases = layer(num_experts, hidden, neurons, has_bias)
     experts = choice(rows, num_experts, chosen)
     factors, x = drawn(rows, chosen, seed=6), drawn(rows, hidden, seed=7)
-    found = expert_kernels.sum_of_experts(x, experts, factors, stacked, biases, activation)
+    found = expert_kernels.sum_of_experts(x, experts, factors, num_experts, stacked, biases, activation)
     gate_up, down = (each.double() for each in stacked)
     wide = (None, None) if biases is None else tuple(each.double() for each in biases)
     weights = ExpertWeights(tuple(gate_up), tuple(down), *wide, activation)
@@ -60,7 +60,7 @@ def test_a_row_has_the_same_bits_alone_and_at_any_place_of_any_batch(has_bias: b
     x, experts, factors = drawn(count, 40), choice(count, 5, 2), drawn(count, 2, seed=8)
 
     def of(rows: Any) -> Tensor:
-        return expert_kernels.sum_of_experts(x[rows], experts[rows], factors[rows], stacked, biases, "silu")
+        return expert_kernels.sum_of_experts(x[rows], experts[rows], factors[rows], 5, stacked, biases, "silu")
 
     together = of(slice(None))
     for row in (0, 5, count - 1):
@@ -69,7 +69,7 @@ def test_a_row_has_the_same_bits_alone_and_at_any_place_of_any_batch(has_bias: b
     assert torch.equal(of(order), together[order])
     wide = drawn(count, 100)
     wide[:, 20:60] = x
-    strided = expert_kernels.sum_of_experts(wide[:, 20:60], experts, factors, stacked, biases, "silu")
+    strided = expert_kernels.sum_of_experts(wide[:, 20:60], experts, factors, 5, stacked, biases, "silu")
     assert torch.equal(strided, together)
 
 
@@ -77,7 +77,7 @@ def test_outputs_are_added_from_the_best_expert_to_the_last() -> None:
     gate_up, down = torch.ones(4, 2, 1), torch.tensor([2.0**30, 1.0, -(2.0**30), 1.0]).view(4, 1, 1)
     x, factors = torch.ones(1, 1), torch.ones(1, 4) / torch.nn.functional.silu(torch.ones(1, 1))
     for order, total in (([0, 1, 2, 3], 1.0), ([0, 2, 1, 3], 2.0)):
-        found = expert_kernels.sum_of_experts(x, torch.tensor([order]), factors, (gate_up, down), None, "silu")
+        found = expert_kernels.sum_of_experts(x, torch.tensor([order]), factors, 4, (gate_up, down), None, "silu")
         assert found.item() == pytest.approx(total, rel=1e-6)
 
 
@@ -101,9 +101,9 @@ def test_numbers_of_16_bits_are_rounded_once() -> None:
     stacked, _ = layer(4, 32, 32, False)
     halves = tuple(each.half() for each in stacked)
     x, experts, factors = drawn(6, 32).half(), choice(6, 4, 2), drawn(6, 2, seed=5)
-    found = expert_kernels.sum_of_experts(x, experts, factors, (halves[0], halves[1]), None, "silu")
+    found = expert_kernels.sum_of_experts(x, experts, factors, 4, (halves[0], halves[1]), None, "silu")
     wide = (halves[0].float(), halves[1].float())
-    exact = expert_kernels.sum_of_experts(x.float(), experts, factors, wide, None, "silu")
+    exact = expert_kernels.sum_of_experts(x.float(), experts, factors, 4, wide, None, "silu")
     assert found.dtype == torch.float16
     assert (found.float() - exact).norm() / exact.norm() < 1e-3
 

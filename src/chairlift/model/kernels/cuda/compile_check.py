@@ -27,7 +27,7 @@ CAPABILITIES = (80, 90, 100)
 
 KERNEL_MODULES = (
     "attention_variants_to_compile", "float8_kernels", "int4_kernels", "layer_kernels", "batch_invariant_linear_kernel",
-    "sampling_kernels", "input_kernels", "expert_kernels", "state_kernels",
+    "sampling_kernels", "input_kernels", "expert_kernels", "expert_int4_kernels", "state_kernels",
 )  # fmt: skip
 """Modules of this package that have kernels."""
 

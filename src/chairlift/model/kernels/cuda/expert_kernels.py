@@ -16,8 +16,11 @@ from torch import Tensor
 
 from chairlift.model.kernels.cuda.attention_tiles import EXACT, FAST
 from chairlift.model.kernels.cuda.batch_invariant_linear_kernel import LinearTiles, tile_sums
+from chairlift.model.kernels.cuda.expert_int4_kernels import int4_down_kernel, int4_expert_tiles, int4_gate_up_kernel
+from chairlift.model.kernels.cuda.int4_kernels import TILE_BYTES
 from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS, KernelVariant
 from chairlift.model.kernels.cuda.layer_kernels import ELEMENTWISE_COLUMNS, gated_values
+from chairlift.model.kernels.int4_linear import Int4Weight
 
 
 def expert_tiles(dtype: torch.dtype) -> LinearTiles:
@@ -157,9 +160,13 @@ def sum_kernel(terms, out, CHOSEN: tl.constexpr, SIZE: tl.constexpr, COLUMNS: tl
     tl.store(out + row * SIZE + column, total.to(out.dtype.element_ty), mask=mask)
 
 
+StackedExperts = tuple[Tensor | Int4Weight, Tensor | Int4Weight]
+"""Gates and ups, and the projections back: dense [E, 2 I, H] and [E, H, I], or codes [E * 2 I, H] and [E * H, I]."""
+
+
 def sum_of_experts(
-    x: Tensor, experts: Tensor, factors: Tensor, stacked: tuple[Tensor, Tensor], biases: tuple[Tensor, Tensor] | None,
-    activation: str,
+    x: Tensor, experts: Tensor, factors: Tensor, num_experts: int, stacked: StackedExperts,
+    biases: tuple[Tensor, Tensor] | None, activation: str,
 ) -> Tensor:  # fmt: skip
     """Return the outputs of each row's experts times their factors, added by rank: [T, H] in x's dtype.
 
@@ -167,35 +174,53 @@ def sum_of_experts(
         x: [T, H], of at most 32 bits; columns lie side by side, rows may have any distance.
         experts: int64 [T, k].
         factors: [T, k].
-        stacked: dense weights [E, 2 I, H] of gates and ups, and [E, H, I].
+        num_experts: E.
+        stacked: the weights.
         biases: [E, 2 I] and [E, H], or None.
         activation: see gated_activation_kernel.
     """
     gate_up, down = stacked
-    (num_rows, chosen), (num_experts, hidden, neurons), tiles = experts.shape, down.shape, expert_tiles(x.dtype)
+    (num_rows, chosen), hidden, neurons = experts.shape, x.shape[1], down.shape[-1]
     out = x.new_empty(num_rows, hidden)
     if not num_rows:
         return out
-    of_step = sort_pairs(experts, num_experts, tiles.rows)
+    of_step = sort_pairs(experts, num_experts, expert_tiles(x.dtype).rows)
     gated = x.new_empty(num_rows * chosen, neurons)
     terms = x.new_empty(num_rows * chosen, hidden, dtype=torch.float32)
-    gate_up_bias, down_bias = (gate_up, down) if biases is None else biases
-    shape: dict[str, Any] = {
-        "NUM_EXPERTS": num_experts, "HAS_BIAS": biases is not None, "TILE_ROWS": tiles.rows,
-        "TILE_OUTPUTS": tiles.outputs, "TILE_INNER": tiles.inner, "PRECISION": tiles.precision,
-        "num_warps": tiles.num_warps, "num_stages": tiles.num_stages, **LAUNCH_OPTIONS,
-    }  # fmt: skip
-    gate_up_kernel[(len(of_step.experts), -(-neurons // tiles.outputs))](
-        x, gate_up, gate_up_bias, gated, *of_step, x.stride(0), CHOSEN=chosen, INPUTS=hidden, NEURONS=neurons,
-        ACTIVATION=activation, **shape,
+    gate_up_bias, down_bias = (x, x) if biases is None else biases  # a pointer that is not read may be any tensor
+    first, outputs, options = _launch(gate_up, x.dtype, gate_up_kernel, int4_gate_up_kernel)
+    first[(len(of_step.experts), -(-neurons // outputs))](
+        x, *_tensors(gate_up), gate_up_bias, gated, *of_step, x.stride(0), NUM_EXPERTS=num_experts, CHOSEN=chosen,
+        INPUTS=hidden, NEURONS=neurons, HAS_BIAS=biases is not None, ACTIVATION=activation, **options,
     )  # fmt: skip
-    down_kernel[(len(of_step.experts), -(-hidden // tiles.outputs))](
-        gated, down, down_bias, factors.float().contiguous(), terms, *of_step, INPUTS=neurons, OUTPUTS=hidden, **shape
-    )
+    second, outputs, options = _launch(down, x.dtype, down_kernel, int4_down_kernel)
+    second[(len(of_step.experts), -(-hidden // outputs))](
+        gated, *_tensors(down), down_bias, factors.float().contiguous(), terms, *of_step, NUM_EXPERTS=num_experts,
+        INPUTS=neurons, OUTPUTS=hidden, HAS_BIAS=biases is not None, **options,
+    )  # fmt: skip
     sum_kernel[(num_rows, -(-hidden // ELEMENTWISE_COLUMNS))](
         terms, out, CHOSEN=chosen, SIZE=hidden, COLUMNS=ELEMENTWISE_COLUMNS, **LAUNCH_OPTIONS
     )
     return out
+
+
+def _launch(
+    weight: Tensor | Int4Weight, dtype: torch.dtype, dense: Any, of_codes: Any
+) -> tuple[Any, int, dict[str, Any]]:
+    """Return the kernel for a weight, the outputs of its tiles, and how it is launched."""
+    has_codes = isinstance(weight, Int4Weight)
+    tiles = int4_expert_tiles(dtype) if has_codes else expert_tiles(dtype)
+    assert tiles.rows == expert_tiles(dtype).rows, "places are divided into tiles once"
+    options = {
+        "TILE_ROWS": tiles.rows, "TILE_OUTPUTS": tiles.outputs, "PRECISION": tiles.precision,
+        "num_warps": tiles.num_warps, "num_stages": tiles.num_stages, **LAUNCH_OPTIONS,
+        **({"TILE_BYTES": TILE_BYTES} if has_codes else {"TILE_INNER": tiles.inner}),
+    }  # fmt: skip
+    return of_codes if has_codes else dense, tiles.outputs, options
+
+
+def _tensors(weight: Tensor | Int4Weight) -> tuple[Tensor, ...]:
+    return (weight,) if isinstance(weight, Tensor) else (weight.codes, weight.scales, weight.minima)
 
 
 def variants() -> Iterator[KernelVariant]:
