@@ -27,7 +27,6 @@ def test_checkpoints_are_entries_behind_the_slots() -> None:
     assert step.counts == (1, 5)
     assert step.loads.tolist() == [[13, 2]]
     assert step.saves.tolist() == [[0, 1, 11], [1, 2, 14], [1, 5, 10]]
-    assert step.saves_of(1) == [(2, 14), (5, 10)]
     assert step.token_bounds.tolist() == [0, 1, 6]
     assert step.save_bounds.tolist() == [0, 1, 3]
     assert step.row_saves.tolist() == [[1, 11], [2, 14], [5, 10]]

@@ -7,7 +7,8 @@
 
 They read the output of the layer's projection and write the input of its output projection; the caller adds both
 products. [mixed] and [recurred] can be shared by all layers. The kernels compute in float32 and keep float32 states,
-also in a bfloat16 model, so outputs and states have the same bits however a prompt is cut.
+also in a bfloat16 model, so outputs and states have the same bits however a prompt is cut. A recurrent state has
+another order of numbers than in torch (dense_state).
 """
 
 import ctypes
@@ -95,6 +96,13 @@ def add_state_layer(
         _add_mamba2(handle, layer, index, projected, buffers, out, keep)
     else:
         _add_convolution(handle, layer.convolution, index, projected, 0, out, keep, is_gated=True)
+
+
+def dense_state(recurrent: Tensor) -> Tensor:
+    """Return recurrent states [..., key_dim, value_dim] of the kernels in the order of torch's layers."""
+    *outer, key_dim, value_dim = recurrent.shape
+    panels = recurrent.reshape(*outer, value_dim // library.STATE_WIDTH, key_dim, library.STATE_WIDTH)
+    return panels.transpose(-3, -2).reshape(recurrent.shape)
 
 
 class NativeStates:

@@ -71,10 +71,6 @@ class StateStep:
             row_saves=_to_device(ordered[:, 1:], device),
         )
 
-    def saves_of(self, row: int) -> list[tuple[int, int]]:
-        """Return the saves of a row: after how many of its new tokens, and to which entry."""
-        return [(count, entry) for each, count, entry in self.saves.tolist() if each == row]
-
 
 def entry_loads(loads: Int32, num_slots: int) -> Int32:
     """Return loads (checkpoint, slot), int32 [L, 2], as entries."""

@@ -50,9 +50,9 @@ class CausalConvolution:
             inputs = torch.cat((before, x[first : first + size].view(len(slots), count, -1)), dim=1)
             out[first : first + size] = self._outputs(inputs, count).view(size, -1)
             states[slots] = inputs[:, count:]
-            for index, row in enumerate(range(*rows.indices(len(step.counts)))):
-                for num_tokens, entry in step.saves_of(row):
-                    states[entry] = inputs[index, num_tokens : num_tokens + len(self.weight) - 1]
+            for row, num_tokens, entry in step.saves.tolist():
+                if rows.start <= row < rows.stop:
+                    states[entry] = inputs[row - rows.start, num_tokens : num_tokens + len(self.weight) - 1]
         return out
 
     def _outputs(self, inputs: Tensor, count: int) -> Tensor:

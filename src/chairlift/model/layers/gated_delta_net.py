@@ -11,7 +11,6 @@ the recurrence. Its prefill has the chunked form of the recurrence, with other r
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -19,13 +18,13 @@ from chairlift.model.batch.state_cache import LayerStates, state_dtype
 from chairlift.model.batch.state_step import StateStep
 from chairlift.model.config.state_layers import GatedDeltaNetConfig
 from chairlift.model.layers.causal_convolution import CausalConvolution
-from chairlift.model.layers.gated_rms_norm import GatedRMSNorm
+from chairlift.model.layers.gated_rms_norm import GatedRMSNorm, wide_rms_norm
 from chairlift.model.layers.linear_and_rms_norm import Linear
 from chairlift.model.layers.ops import Ops
 from chairlift.model.weights.parameter_loader import ParameterLoader
 
 UNIT_EPS = 1e-6
-"""Added to the square of the length of a query or key before it is scaled to length 1."""
+"""Added to the square of the length of a query or key before it is scaled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,7 @@ class GatedDeltaNet:
         projection: rows of queries, keys, values, gates, b and a.
         decay_rate: [value heads], -exp(A_log).
         dt_bias: [value heads], added to a.
+        lengths: [2 * key heads, key_dim], weights of the norm of queries and keys.
     """
 
     config: GatedDeltaNetConfig
@@ -44,6 +44,7 @@ class GatedDeltaNet:
     convolution: CausalConvolution
     decay_rate: Tensor
     dt_bias: Tensor
+    lengths: Tensor
     norm: GatedRMSNorm
     output: Linear
 
@@ -65,6 +66,7 @@ class GatedDeltaNet:
             ),
             decay_rate=-rate.to(wide).exp(),
             dt_bias=loader(f"{name}.dt_bias", (heads,)).to(wide),
+            lengths=_norm_weights(config, norm.to(wide)),
             norm=GatedRMSNorm(norm.to(wide).unsqueeze(0), config.norm_eps, False, config.gate_activation),
             output=Linear.load(loader, {f"{name}.out_proj": hidden_size}, config.value_width, bias=False),
         )
@@ -76,18 +78,28 @@ class GatedDeltaNet:
         widths = [config.channels, config.value_width, heads, heads]
         mixed, gate, b, a = self.projection(x, ops).to(self.dt_bias.dtype).split_with_sizes(widths, dim=-1)
         mixed = functional.silu(self.convolution(mixed, states.convolution, step))
-        query, key, value = mixed.split_with_sizes([config.key_width, config.key_width, config.value_width], dim=-1)
+        heads_of_keys, value = mixed.split_with_sizes([2 * config.key_width, config.value_width], dim=-1)
+        query, key = self._unit_heads(heads_of_keys, ops)
         value = value.reshape(len(x), heads, config.value_dim)
         decay = (self.decay_rate * functional.softplus(a + self.dt_bias)).exp()
         assert states.recurrent is not None, "a delta net has a recurrent state"
         out = ops.run_recurrence(
-            self._heads(query) * config.key_dim**-0.5, self._heads(key), value, decay, b.sigmoid(), states.recurrent,
+            query, key, value, decay, b.sigmoid(), states.recurrent,
             step,
         )  # fmt: skip
-        return self.output(self.norm(out.view(len(x), -1), gate).to(x.dtype), ops)
+        return self.output(self.norm(out.view(len(x), -1), gate, ops).to(x.dtype), ops)
 
-    def _heads(self, x: Tensor) -> Tensor:
-        """Return queries or keys [T, key width] with length 1, and each as often as it serves value heads."""
-        heads = x.reshape(len(x), self.config.num_key_heads, self.config.key_dim)
-        unit = heads * torch.rsqrt(heads.pow(2).sum(-1, keepdim=True) + UNIT_EPS)
-        return unit.repeat_interleave(self.config.num_value_heads // self.config.num_key_heads, dim=1)
+    def _unit_heads(self, x: Tensor, ops: Ops) -> tuple[Tensor, Tensor]:
+        """Scale queries and keys [T, 2 * key width] to their lengths; return each as often as it serves value heads."""
+        config = self.config
+        heads = x.reshape(len(x), 2 * config.num_key_heads, config.key_dim)
+        scaled = wide_rms_norm(heads, self.lengths, UNIT_EPS / config.key_dim, ops)
+        repeated = scaled.repeat_interleave(config.num_value_heads // config.num_key_heads, dim=1)
+        return repeated[:, : config.num_value_heads], repeated[:, config.num_value_heads :]
+
+
+def _norm_weights(config: GatedDeltaNetConfig, like: Tensor) -> Tensor:
+    """Return the weights of an RMS norm that scales queries to the length 1 / sqrt(key_dim), and keys to 1."""
+    key = config.key_dim**-0.5
+    rows = like.new_tensor([key * key, key]).repeat_interleave(config.num_key_heads)
+    return rows.unsqueeze(1).expand(-1, config.key_dim).contiguous()

@@ -40,7 +40,7 @@ def run_recurrence(
     counts = [step.counts[row] for row in order]
     firsts = (ends[rows] - torch.tensor(counts, dtype=torch.int64)).to(value.device)
     rows = rows.to(value.device)
-    saves = [(place, *save) for place, row in enumerate(order) for save in step.saves_of(row)]
+    saves = [(order.index(row), count, entry) for row, count, entry in step.saves.tolist()]
     slots = step.slots[rows]
     state = states[slots].masked_fill_(step.is_fresh[rows, None, None, None], 0.0)
     for number in range(max(counts, default=0)):

@@ -80,7 +80,7 @@ class Mamba2:
             states.recurrent, step,
         )  # fmt: skip
         out = out + inner * self.skip.unsqueeze(-1)
-        return self.output(self.norm(out.view(len(x), -1), gate).to(x.dtype), ops)
+        return self.output(self.norm(out.view(len(x), -1), gate, ops).to(x.dtype), ops)
 
     def _heads(self, x: Tensor) -> Tensor:
         """Return B or C [T, group width] of each head, [T, heads, state_size]."""

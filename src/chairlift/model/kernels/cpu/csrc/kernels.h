@@ -363,7 +363,8 @@ struct ConvolutionCall {
 
 enum RecurrenceKind : int32_t { DELTA_RULE = 0, STATE_SPACE = 1 };
 
-// Widths of keys and values must be multiples of STATE_WIDTH.
+// Widths of keys and values must be multiples of STATE_WIDTH. A head's state is in panels of so many columns, each a
+// cache line a row: [value_dim / STATE_WIDTH][key_dim][STATE_WIDTH]. So some columns of all rows fit the L1 cache.
 constexpr int STATE_WIDTH = 16, MAX_KEY_DIM = 256;
 
 // The parts of a recurrence that are the same in every step. The input's columns are the convolution's channels. Of a
@@ -387,7 +388,7 @@ struct RecurrenceCall {
     size_t in_stride;
     const float* projection;  // [tokens, stride]
     size_t projection_stride;
-    float* states;            // [entries, num_heads, key_dim, value_dim]
+    float* states;            // [entries, num_heads], each in panels
     float* out;               // [tokens, num_heads * value_dim]
     size_t out_stride;
     CHAIRLIFT_INLINE size_t head_elements() const { return (size_t)shape.key_dim * shape.value_dim; }

@@ -74,13 +74,11 @@ static void convolution(const ConvolutionCall& call, int row, int begin, int end
 // Tokens whose keys and queries are prepared together.
 constexpr int RECURRENCE_TOKENS = 32;
 
-// A stripe of a state: some columns of all its rows, which stay in the L1 cache over the tokens of a block.
-constexpr int STRIPE_VECTORS = LANES == 4 ? 4 : 2;
+// A stripe of a state: some panels of its columns, which stay in the L1 cache over the tokens of a block.
+constexpr int STRIPE_PANELS = LANES == 16 ? 2 : 1, PANEL_VECTORS = STATE_WIDTH / LANES;
 
 // Sums over the rows of a state have PARTS parts, so that one addition need not wait for the last one.
 constexpr int PARTS = 4;
-
-constexpr int LINE_FLOATS = 16;  // of a cache line
 
 // What one head needs of one token.
 struct HeadToken {
@@ -96,12 +94,16 @@ CHAIRLIFT_INLINE void add_parts(Floats (&sums)[PARTS][VECTORS]) {
     for (int v = 0; v < VECTORS; v++) sums[0][v] = (sums[0][v] + sums[1][v]) + (sums[2][v] + sums[3][v]);
 }
 
-// Moves VECTORS * LANES columns of a state on by one token. state: the first of them. ahead: as many bytes of another
-// state, which are prefetched if PREFETCHES.
-template <int VECTORS, bool HAS_DELTA_RULE, bool PREFETCHES>
+// Moves PANELS panels of a state on by one token. state: the first of them, of the columns from `column` on. ahead: as
+// many bytes of another state, which are prefetched if PREFETCHES.
+template <int PANELS, bool HAS_DELTA_RULE, bool PREFETCHES>
 CHAIRLIFT_INLINE void move_stripe(
     const RecurrenceShape& shape, const HeadToken& token, float skip, float* state, int column, const float* ahead) {
-    const size_t stride = shape.value_dim;
+    constexpr int VECTORS = PANELS * PANEL_VECTORS;
+    const size_t panel_floats = (size_t)shape.key_dim * STATE_WIDTH;
+    const auto place = [=](int row, int v) {
+        return v / PANEL_VECTORS * panel_floats + row * STATE_WIDTH + v % PANEL_VECTORS * LANES;
+    };
     const Floats decay = broadcast(token.decay);
     Floats value[VECTORS], update[VECTORS];
 #pragma GCC unroll 4
@@ -114,7 +116,7 @@ CHAIRLIFT_INLINE void move_stripe(
                 const Floats key = broadcast(token.key[i + part]);
 #pragma GCC unroll 4
                 for (int v = 0; v < VECTORS; v++)
-                    old[part][v] = fma(load<Floats>(state + (i + part) * stride + v * LANES), key, old[part][v]);
+                    old[part][v] = fma(load<Floats>(state + place(i + part, v)), key, old[part][v]);
             }
         add_parts(old);
 #pragma GCC unroll 4
@@ -128,12 +130,12 @@ CHAIRLIFT_INLINE void move_stripe(
 #pragma GCC unroll 4
         for (int part = 0; part < PARTS; part++) {
             const Floats key = broadcast(token.key[i + part]), query = broadcast(token.query[i + part]);
-            if constexpr (PREFETCHES)
-                for (int at = 0; at < VECTORS * LANES; at += LINE_FLOATS)
-                    prefetch(ahead + (i + part) * VECTORS * LANES + at);
+            if constexpr (PREFETCHES)  // a row of a panel is a cache line
+                for (int panel = 0; panel < PANELS; panel++)
+                    prefetch(ahead + place(i + part, panel * PANEL_VECTORS));
 #pragma GCC unroll 4
             for (int v = 0; v < VECTORS; v++) {
-                float* at = state + (i + part) * stride + v * LANES;
+                float* at = state + place(i + part, v);
                 const Floats moved = fma(key, update[v], load<Floats>(at) * decay);
                 store(at, moved);
                 out[part][v] = fma(moved, query, out[part][v]);
@@ -147,21 +149,22 @@ CHAIRLIFT_INLINE void move_stripe(
     }
 }
 
-// ahead: the state that this thread moves on next, or null.
 template <bool HAS_DELTA_RULE, bool PREFETCHES>
 static void move_state(
     const RecurrenceShape& shape, const HeadToken* tokens, int count, float skip, float* state, const float* ahead) {
+    constexpr int COLUMNS = STRIPE_PANELS * STATE_WIDTH;
     int column = 0;
-    for (; column + STRIPE_VECTORS * LANES <= shape.value_dim; column += STRIPE_VECTORS * LANES)
+    for (; column + COLUMNS <= shape.value_dim; column += COLUMNS)
         for (int i = 0; i < count; i++)
-            move_stripe<STRIPE_VECTORS, HAS_DELTA_RULE, PREFETCHES>(
-                shape, tokens[i], skip, state + column, column, ahead + column * shape.key_dim);
-    for (; column < shape.value_dim; column += LANES)
+            move_stripe<STRIPE_PANELS, HAS_DELTA_RULE, PREFETCHES>(
+                shape, tokens[i], skip, state + column * shape.key_dim, column, ahead + column * shape.key_dim);
+    for (; column < shape.value_dim; column += STATE_WIDTH)
         for (int i = 0; i < count; i++)
             move_stripe<1, HAS_DELTA_RULE, PREFETCHES>(
-                shape, tokens[i], skip, state + column, column, ahead + column * shape.key_dim);
+                shape, tokens[i], skip, state + column * shape.key_dim, column, ahead + column * shape.key_dim);
 }
 
+// ahead: the state that this thread moves on next, or null.
 template <bool HAS_DELTA_RULE>
 CHAIRLIFT_INLINE void move_state(
     const RecurrenceShape& shape, const HeadToken* tokens, int count, float skip, float* state, const float* ahead) {
@@ -185,8 +188,8 @@ CHAIRLIFT_INLINE float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)
 
 // Tokens of one head, prepared for move_state(), with the memory of their keys and queries.
 struct HeadTokens {
-    alignas(64) float keys[RECURRENCE_TOKENS][MAX_KEY_DIM];
-    alignas(64) float queries[RECURRENCE_TOKENS][MAX_KEY_DIM];
+    alignas(64) float keys[RECURRENCE_TOKENS * MAX_KEY_DIM];  // [tokens][key_dim]
+    alignas(64) float queries[RECURRENCE_TOKENS * MAX_KEY_DIM];
     HeadToken tokens[RECURRENCE_TOKENS];
 
     void prepare(const RecurrenceCall& call, int first, int count, int head) {
@@ -201,9 +204,10 @@ struct HeadTokens {
             token.out = call.out + (size_t)(first + i) * call.out_stride + head * shape.value_dim;
             float dt = softplus(projection[shape.decay_column + head] + shape.dt_bias[head]);
             if (shape.kind == DELTA_RULE) {
-                scale_to_length(token.key, shape.key_dim, 1.0f, keys[i]);
-                scale_to_length(token.query, shape.key_dim, 1.0f / sqrtf((float)shape.key_dim), queries[i]);
-                token.key = keys[i], token.query = queries[i];
+                float *own_key = keys + i * shape.key_dim, *own_query = queries + i * shape.key_dim;
+                scale_to_length(token.key, shape.key_dim, 1.0f, own_key);
+                scale_to_length(token.query, shape.key_dim, 1.0f / sqrtf((float)shape.key_dim), own_query);
+                token.key = own_key, token.query = own_query;
                 token.factor = 1.0f / (1.0f + expf(-projection[shape.beta_column + head]));
             } else {
                 dt = dt < shape.min_dt ? shape.min_dt : dt > shape.max_dt ? shape.max_dt : dt;
