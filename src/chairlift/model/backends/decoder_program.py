@@ -272,13 +272,14 @@ class DecoderProgram:
 
     def _add_experts(self, experts: Experts, layer: DecoderLayer) -> None:
         on = self._buffers
-        normed = self._input("n", self._experts.input_kind(experts))
-        self._add_norm(layer.before_mlp, on.x, normed)
+        rows = {kind: self._input("n", kind) for kind in self._experts.input_kinds(experts)}
+        for buffer in rows.values():
+            self._add_norm(layer.before_mlp, on.x, buffer)
         if layer.after_mlp is None:
-            self._experts.add(experts, normed, on.x, adds=True)
+            self._experts.add(experts, rows, on.x, adds=True)
             return
         assert on.y is not None, "a post-norm without its buffer"
-        self._experts.add(experts, normed, on.y, adds=False)
+        self._experts.add(experts, rows, on.y, adds=False)
         self._add_norm(layer.after_mlp, on.y, on.x, adds=True)
 
     def _add_residual(self, linear: Linear, source: int, norm: RMSNorm | None) -> None:
