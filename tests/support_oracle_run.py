@@ -26,6 +26,7 @@ from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.select_model_config import read_config
 from support_engine import submit
+from support_models import HYBRIDS
 from support_oracle import MAX_OUTPUT, Case, lengths, oracle, own_prompt, shared_prompt
 
 WAIT = 120.0
@@ -292,16 +293,18 @@ def check_factors(case: Case, run: Run, records: dict[str, RequestRecord], clien
     assert (scheduler["preemptions"] > 0) == case.preemption
     assert (cache["window_blocks_freed"] > 0) == case.crossed
     cached = [records[r.request_id].last.usage.cached_tokens for r in run.kept]  # type: ignore[union-attr]
+    has_states = case.architecture in HYBRIDS
     if case.hit == "none":
         assert not any(cached)
-    elif not case.preemption:
+    elif not case.preemption and not has_states:
         assert max(cached) > 0
     if case.hit == "exact prompt" and not case.preemption:
         whole = len(run.kept[0].prompt_token_ids)
         assert cached[0] == (whole - 1) // case.block_size * case.block_size
     if case.hit in {"full", "partial block"} and not case.preemption:
         prefix = {1: 20, 16: 32}.get(case.block_size, case.block_size)
-        assert cached == [prefix] * len(cached)
+        # The state at the end of the prefix is saved by the second request that has it.
+        assert cached == [prefix] * len(cached) or (has_states and set(cached) <= {0, prefix})
     if case.aborts:
         assert aborted_in_time(run, records)
     assert client.check_integrity() == []

@@ -13,7 +13,7 @@ import torch
 
 from chairlift.model.loading.model_building import load_model
 from support_batches import teacher_forced_logits
-from support_models import VARIANTS, VOCAB_SIZE, save_tiny, tiny_hf_model
+from support_models import HYBRIDS, VARIANTS, VOCAB_SIZE, save_tiny, tiny_hf_model
 from support_shares import each_value
 
 CPU = torch.device("cpu")
@@ -60,7 +60,8 @@ def test_float64_logits_equal_transformers_at_every_position(
     window = getattr(model.config, "sliding_window", None)
     assert window is None or max(lengths) > 2 * window
     for found, tokens in zip(ours(folders[kind], "float64", batch, block_size, chunk), batch, strict=True):
-        assert furthest(found, oracle(model, tokens)) < 1e-6
+        # transformers computes recurrences and the norms around them in float32 in a float64 model, too.
+        assert furthest(found, oracle(model, tokens)) < (1e-4 if kind in HYBRIDS else 1e-6)
 
 
 @pytest.mark.share(2)
@@ -69,7 +70,7 @@ def test_float32_logits_equal_transformers_at_every_position(folders: dict[str, 
     batch = sequences(2, (300, 67, 20))
     model = tiny_hf_model(kind, 5, torch.float32)
     for found, tokens in zip(ours(folders[kind], "float32", batch, 16, 64), batch, strict=True):
-        assert furthest(found, oracle(model, tokens)) < 1e-5
+        assert furthest(found, oracle(model, tokens)) < (2e-4 if kind in HYBRIDS else 1e-5)
 
 
 @pytest.mark.share(2)

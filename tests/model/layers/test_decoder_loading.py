@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from chairlift.model.config.decoder_config import DecoderConfig, LayerNorms
-from chairlift.model.layers.decoder import DecoderSpec
+from chairlift.model.layers.decoder import Attention, DecoderSpec
 from chairlift.model.layers.decoder_loading import load_decoder
+from chairlift.model.layers.rope import RopeTable
 from chairlift.model.loading.tiny_model import tiny_config
 from chairlift.model.weights.parameter_loader import ParameterLoader
 
@@ -23,6 +24,11 @@ def loaded(config: DecoderConfig) -> tuple[DecoderSpec, list[str]]:
         return torch.ones(shape)
 
     return load_decoder(config, ParameterLoader(read), 8, torch.float32, CPU), names
+
+
+def ropes(spec: DecoderSpec) -> list[RopeTable]:
+    mixers = [layer.mixer for layer in spec.layers]
+    return [mixer.rope for mixer in mixers if isinstance(mixer, Attention)]
 
 
 def test_every_parameter_is_loaded_once() -> None:
@@ -45,7 +51,14 @@ def test_an_offset_is_added_to_weights_of_norms_which_are_then_float32() -> None
 
 def test_equal_rotations_share_one_table() -> None:
     config = tiny_config()
-    full, sliding = loaded(config)[0].ropes
-    assert full is sliding and full.cos.shape == (8, 8)
-    full, sliding = loaded(replace(config, sliding_rope=replace(config.rope, theta=50.0)))[0].ropes
-    assert not torch.equal(full.cos, sliding.cos)
+    first, second = ropes(loaded(config)[0])
+    assert first is second and first.cos.shape == (8, 8)
+    sliding = replace(config, sliding_rope=replace(config.rope, theta=50.0), layer_windows=(None, 4))
+    first, second = ropes(loaded(sliding)[0])
+    assert not torch.equal(first.cos, second.cos)
+
+
+def test_a_layer_without_rotation_has_a_table_that_rotates_nothing() -> None:
+    first, second = ropes(loaded(replace(tiny_config(), unrotated_layers=(1,)))[0])
+    assert bool((second.cos == 1).all()) and not second.sin.any()
+    assert first.sin.any()

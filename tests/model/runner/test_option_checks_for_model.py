@@ -46,9 +46,11 @@ def test_valid_options_pass_without_reading_the_weights(folder: Path, options: d
 
 
 def test_8_bit_floats_are_refused_for_transformers_modules_before_anything_is_loaded(tmp_path: Path) -> None:
-    folder = save_bridged("mixtral", tmp_path)
+    folder = save_bridged("starcoder2", tmp_path)
     check_start(folder, RunnerConfig())
-    with pytest.raises(ConfigError, match="'fp8': MixtralForCausalLM is computed by transformers' modules") as caught:
+    with pytest.raises(
+        ConfigError, match="'fp8': Starcoder2ForCausalLM is computed by transformers' modules"
+    ) as caught:
         check_start(folder, RunnerConfig(quantization="fp8"))
     with pytest.raises(ConfigError) as later:
         TorchRunner(RunnerConfig(model=str(folder), quantization="fp8", device="cpu")).start()

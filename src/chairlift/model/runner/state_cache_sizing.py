@@ -7,6 +7,7 @@ memory for caches    at most a half    states of running sequences, of which the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.config.state_layers import StateShape
@@ -38,6 +39,13 @@ class StateCacheSize:
     def num_bytes(self) -> int:
         """Memory of all states."""
         return (self.num_slots + self.num_checkpoints) * self.state_bytes
+
+    def info(self) -> dict[str, Any]:
+        """Return the fields of RunnerInfo."""
+        return {
+            "has_state": True, "num_state_checkpoints": self.num_checkpoints, "state_bytes": self.state_bytes,
+            "max_running_requests": self.num_slots,
+        }  # fmt: skip
 
     def report(self) -> tuple[tuple[str, str], ...]:
         """Return (name, value) pairs of the startup report."""

@@ -12,7 +12,7 @@ def test_structs_are_as_large_as_the_library_has_them() -> None:
         kernel_structs.Weight, kernel_structs.StepGroup, kernel_structs.StepCache, kernel_structs.Step,
         kernel_structs.TruncationStruct, kernel_structs.LogitsRow, kernel_structs.Plan, kernel_structs.LMHeadCall,
         kernel_structs.RouterSettings, kernel_structs.ExpertsCall,
-        kernel_structs.StepState, kernel_structs.StateSave, kernel_structs.RecurrenceShape,
+        kernel_structs.StepState, kernel_structs.StateSaveStruct, kernel_structs.RecurrenceShape,
     )  # fmt: skip
     sizes = (ctypes.c_size_t * len(kinds))()
     library.load().sizes(sizes)

@@ -35,8 +35,8 @@ class StepState(ctypes.Structure):
     _fields_ = (("convolution", c_void_p), ("recurrent", c_void_p))
 
 
-class StateSave(ctypes.Structure):
-    """kernels.h: StateSave."""
+class StateSaveStruct(ctypes.Structure):
+    """kernels.h: StateSaveStruct."""
 
     _fields_ = (("row", c_int32), ("num_tokens", c_int32), ("entry", c_int32))
 

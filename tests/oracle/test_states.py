@@ -1,0 +1,56 @@
+"""Models whose layers keep a state: the same bits however a prompt is cut, and a turn computes only what is new."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift import LLM, SamplingParams
+from support_models import HYBRIDS, VOCAB_SIZE, save_tiny
+from support_native import need_native
+
+KINDS = ("qwen3_5", "lfm2", "granite_hybrid")
+PARAMS = SamplingParams(temperature=0, max_tokens=12, logprobs=1, ignore_eos=True)
+rng = random.Random(4)
+PROMPTS = [[rng.randrange(8, VOCAB_SIZE) for _ in range(length)] for length in (1, 50, 33, 18)]
+
+
+def made(folder: Path, prompts: list[list[int]], **options: Any) -> list[tuple[list[int], list[float]]]:
+    """Return tokens and their logprobs."""
+    with LLM(folder, num_blocks=100, **{"dtype": "float32", **options}) as llm:
+        outputs = [output.outputs[0] for output in llm.generate(prompts, PARAMS, use_tqdm=False)]
+    return [(list(each.token_ids), [one.logprob for one in each.token_logprobs or ()]) for each in outputs]
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bits_do_not_depend_on_chunks_batches_or_threads(kind: str, dtype: str, tmp_path: Path) -> None:
+    need_native()
+    folder = save_tiny(kind, tmp_path)
+    whole = made(folder, PROMPTS, dtype=dtype)
+    for options in ({"max_chunk_tokens": 1}, {"max_chunk_tokens": 7}, {"max_running_requests": 1}):
+        assert made(folder, PROMPTS, dtype=dtype, **options) == whole
+    assert [made(folder, [prompt], dtype=dtype)[0] for prompt in PROMPTS] == whole
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("kind", HYBRIDS)
+def test_each_turn_of_a_conversation_computes_only_what_is_new(kind: str, tmp_path: Path) -> None:
+    folder, prompt, block_size = save_tiny(kind, tmp_path), list(PROMPTS[1]), 16
+    params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+    with (
+        LLM(folder, num_blocks=100, dtype="float32") as llm,
+        LLM(folder, num_blocks=100, dtype="float32", enable_prefix_caching=False) as plain,
+    ):
+        computed = 0
+        for turn in range(5):
+            output, expected = (each.generate([prompt], params, use_tqdm=False)[0] for each in (llm, plain))
+            assert output.outputs[0].token_ids == expected.outputs[0].token_ids
+            cached = output.num_cached_tokens or 0
+            assert cached >= computed - block_size, f"turn {turn}: {cached} of {computed}"
+            assert cached > 0 or turn == 0
+            prompt += [*output.outputs[0].token_ids]
+            computed = len(prompt) - 1
+            prompt += [(31 * turn + token) % 290 + 8 for token in range(21)]
