@@ -19,6 +19,7 @@ from chairlift.engine.client.creator_process import CreatorProcess
 from chairlift.engine.request_validation import MAX_REQUEST_ID_CHARS, validate_request
 from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.output_processor import OutputProcessor
+from chairlift.llm.prefix_boundaries import prefix_boundaries
 from chairlift.text.chat_template import ChatTemplate, RenderOptions, checked_messages, checked_tools
 from chairlift.text.reasoning_formats import ReasoningState
 from chairlift.text.template_variables import check_variables
@@ -149,7 +150,10 @@ class TextService:
         rendered = replace(rendered, text=rendered.text + prefill)
         self._reject_too_long_text(rendered.text, self.tokenizer)
         ids = tuple(self.tokenizer.encode_chat(rendered))
-        processor = self._processor(rendered.text, ids, params, **options)
+        boundaries: tuple[int, ...] = ()
+        if self.client.info.has_state:
+            boundaries = prefix_boundaries(self.chat_template, self.tokenizer, messages, tools, rendering, ids)
+        processor = self._processor(rendered.text, ids, params, boundaries=boundaries, **options)
         processor.reasoning_state = state
         return processor
 
@@ -193,7 +197,7 @@ class TextService:
     def _processor(
         self, text: str | None, ids: tuple[int, ...], params: SamplingParams | None, *, request_id: str | None = None,
         priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (), cache_salt: str = "",
-        default_max_tokens: int | None = None, pooling: str = "",
+        default_max_tokens: int | None = None, pooling: str = "", boundaries: tuple[int, ...] = (),
     ) -> OutputProcessor:  # fmt: skip
         integer("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
         _check_name("tenant", tenant, 0, MAX_TENANT_CHARS)
@@ -211,6 +215,7 @@ class TextService:
             request_id=request_id, prompt_token_ids=ids, params=_engine_params(resolved),
             eos_token_ids=() if ignores_eos else self.defaults.eos_token_ids, priority=priority, tenant=tenant,
             timeout=timeout, resume=_resumed(resume), cache_salt=cache_salt, pooling=pooling,
+            prefix_boundaries=boundaries,
         )  # fmt: skip
         tokenizer = self.tokenizer if resolved.detokenize else None
         return OutputProcessor(validate_request(request, self.client.limits), text, tokenizer, resolved)

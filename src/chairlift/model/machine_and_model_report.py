@@ -29,6 +29,7 @@ from chairlift.model.runner.free_memory import FreeMemory, free_memory, host_rea
 from chairlift.model.runner.kv_cache_sizing import KVCacheSize, size_kv_cache
 from chairlift.model.runner.longest_length import size_for_longest
 from chairlift.model.runner.model_facts import weight_bytes
+from chairlift.model.runner.state_cache_sizing import plan_states
 from chairlift.model.runner.step_memory_estimate import memory_shapes
 from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.shard import Shard, check_shards
@@ -211,11 +212,17 @@ def _size(
     if isinstance(config, DecoderConfig):
         config = Shard(0, options.tensor_parallel_size).step_sizes(config)
     on_host = not report.facts["device"].startswith("cuda")
+    _, largest = memory_shapes(options, config, groups, max_model_len)
+    states, free, max_memory = plan_states(options, config, free, largest.peak_bytes(), on_host=on_host)
+    num_running = options.max_running_requests
+    if states is not None:
+        num_running = states.num_slots
+        report.facts |= {"state_bytes": states.state_bytes, "state_checkpoints": states.num_checkpoints}
 
     def size(length: int) -> tuple[KVCacheShape, KVCacheSize]:
         pool, step = memory_shapes(options, config, groups, length)
         return pool, size_kv_cache(
-            pool, step, free, on_host=on_host, max_memory=options.max_memory, num_blocks=options.num_blocks
+            pool, step, free, on_host=on_host, max_memory=max_memory, num_blocks=options.num_blocks
         )
 
     if options.fits_length_to_cache:
@@ -235,8 +242,7 @@ def _size(
         "kv_bytes": sized.num_blocks * pool.page_bytes,
         "tokens": sized.num_blocks // pool.groups * pool.block_size,
         "requests_by_length": {
-            str(length): min(options.max_running_requests, sized.num_blocks // _blocks(pool, groups, length))
-            for length in lengths
+            str(length): min(num_running, sized.num_blocks // _blocks(pool, groups, length)) for length in lengths
         },
     }
 

@@ -115,6 +115,21 @@ def test_a_model_that_fits(capsys: pytest.CaptureFixture[str], folder: Path) -> 
     assert model["kv_bytes"] == model["kv_bytes_per_token"] * model["tokens"]
 
 
+def test_a_model_with_states_has_the_numbers_of_its_runner(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = save_tiny("lfm2", tmp_path)
+    _, report = run_doctor(capsys, str(folder), "--max-running-requests", "3", "--dtype", "float32")
+    service = build_service(str(folder), {"max_running_requests": 3, "dtype": "float32"})
+    try:
+        info = service.client.info
+    finally:
+        service.client.close()
+    model = report["model"]
+    assert (model["num_blocks"], model["state_bytes"]) == (info.num_blocks, info.state_bytes)
+    assert model["state_checkpoints"] == info.num_state_checkpoints > 0
+    assert main(["doctor", str(folder)]) == 0
+    assert re.search(r"state of a request +1\.5 KiB; \d+ states of prefixes", capsys.readouterr().out)
+
+
 def test_the_implementation_of_a_model_of_transformers_is_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

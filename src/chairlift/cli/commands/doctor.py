@@ -27,9 +27,8 @@ T = TypeVar("T")
 
 MODEL_FACTS = (
     "name", "folder", "architecture", "model_impl", "layers", "dtype", "checkpoint_dtype", "stored_types", "device",
-    "parameters",
-    "weight_bytes", "step_bytes", "kv_bytes_per_token", "block_size", "num_blocks", "kv_bytes", "tokens",
-    "requests_by_length", "max_model_len", "model_limit", "has_tokenizer",
+    "parameters", "weight_bytes", "step_bytes", "state_bytes", "state_checkpoints", "kv_bytes_per_token", "block_size",
+    "num_blocks", "kv_bytes", "tokens", "requests_by_length", "max_model_len", "model_limit", "has_tokenizer",
     "chat_template",
 )  # fmt: skip
 """Keys of the report's "model"; a value is None where it could not be determined."""
@@ -331,6 +330,9 @@ def _model_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     for name, key in (("weights", "weight_bytes"), ("largest step", "step_bytes")):
         if facts[key] is not None:
             rows.append((name, _format_bytes(facts[key])))
+    if facts["state_bytes"] is not None:
+        saved = f"{facts['state_checkpoints']} states of prefixes are kept"
+        rows.append(("state of a request", f"{_format_bytes(facts['state_bytes'])}; {saved}"))
     if facts["kv_bytes_per_token"] is not None:
         rows.append(("KV cache per token", _format_bytes(facts["kv_bytes_per_token"])))
     if facts["num_blocks"] is not None:

@@ -18,13 +18,13 @@ QUANTIZATION_FILES = {"quant_config.json": "awq", "quantize_config.json": "gptq"
 """File of older folders that has the entry which config.json lacks -> its method, unless the file names another."""
 
 SUPPORTED_METHODS: tuple[str, ...] = (
-    "awq", "gptq", "bitsandbytes", "compressed-tensors", "fp8", "fbgemm_fp8",
+    "awq", "gptq", "bitsandbytes", "compressed-tensors", "fp8", "fbgemm_fp8", "mxfp4",
 )  # fmt: skip
 """Methods whose weights a module in model/weights/formats/ reads; it checks the rest of the entry."""
 
 METHOD_NAMES = {
     "awq": "awq", "awq_marlin": "awq", "gptq": "gptq", "gptq_marlin": "gptq", "bitsandbytes": "bitsandbytes",
-    "compressed-tensors": "compressed-tensors", "fbgemm_fp8": "fbgemm_fp8", "gguf": "gguf",
+    "compressed-tensors": "compressed-tensors", "fbgemm_fp8": "fbgemm_fp8", "gguf": "gguf", "mxfp4": "mxfp4",
 }  # fmt: skip
 """Values of the option `quantization` in vLLM and SGLang that name the method of a checkpoint -> that method."""
 

@@ -6,13 +6,15 @@ memory for caches    at most a half    states of running sequences, of which the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.config.model_config import ModelConfig
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.state_layers import StateShape
-from chairlift.model.runner.free_memory import gibibytes
-from chairlift.model.runner.kv_cache_sizing import CACHED_BYTES
+from chairlift.model.runner.free_memory import FreeMemory, gibibytes
+from chairlift.model.runner.kv_cache_sizing import CACHED_BYTES, cache_budget
 
 SLOT_SHARE, CHECKPOINT_SHARE = 0.5, 0.25
 """Shares of the memory for caches."""
@@ -78,3 +80,27 @@ def size_states(
     if on_host:
         budget = min(budget, CACHED_BYTES)
     return StateCacheSize(slots, min(MAX_CHECKPOINTS, budget // state_bytes), state_bytes)
+
+
+def plan_states(
+    options: RunnerConfig, model: ModelConfig, free: FreeMemory, step_bytes: int, *, on_host: bool
+) -> tuple[StateCacheSize | None, FreeMemory, float | int | None]:
+    """Return the states of a model, and the free memory and `max_memory` that they leave for the KV cache.
+
+    Args:
+        options: of the runner.
+        model: with the dtype as loaded.
+        free: measured after the weights were loaded.
+        step_bytes: what a step needs beside caches.
+        on_host: as in size_states.
+
+    Returns None for a model without states. Raises ConfigError.
+    """
+    if not model.state_shapes:
+        return None, free, options.max_memory
+    budget, _ = cache_budget(options.max_memory, max(0, free.num_bytes - step_bytes), free.num_sharers, on_host)
+    itemsize = 8 if model.dtype == "float64" else 4
+    size = size_states(model.state_shapes, itemsize, budget, options.max_running_requests, on_host=on_host)
+    left = replace(free, num_bytes=max(0, free.num_bytes - size.num_bytes))
+    is_bytes = isinstance(options.max_memory, int)
+    return size, left, options.max_memory - size.num_bytes if is_bytes and options.max_memory else options.max_memory

@@ -28,7 +28,7 @@ from chairlift.model.backends.batch_invariance_report import batch_invariance
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.batch.kv_cache_shape import KVCacheShape, check_num_blocks
-from chairlift.model.batch.state_cache import StateCache, state_dtype
+from chairlift.model.batch.state_cache import StateCache
 from chairlift.model.config.attention_backend_names import resolve_backend_name
 from chairlift.model.config.device_option import check_kv_cache_device, use_device
 from chairlift.model.config.gguf_folder import gguf_file_of
@@ -49,12 +49,12 @@ from chairlift.model.runner.executor_and_cuda_graph_choice import (
     run_step,
 )
 from chairlift.model.runner.free_memory import free_memory
-from chairlift.model.runner.kv_cache_sizing import KVCacheSize, agree_on_sizes, cache_budget, size_kv_cache
+from chairlift.model.runner.kv_cache_sizing import KVCacheSize, agree_on_sizes, size_kv_cache
 from chairlift.model.runner.longest_length import size_for_longest
 from chairlift.model.runner.memory_profile import profile_steps
 from chairlift.model.runner.model_facts import model_facts
 from chairlift.model.runner.model_loading import load
-from chairlift.model.runner.state_cache_sizing import StateCacheSize, size_states
+from chairlift.model.runner.state_cache_sizing import StateCacheSize, plan_states
 from chairlift.model.runner.step_memory_estimate import memory_shapes
 from chairlift.model.runner.warmup_and_peak_memory_plans import warmup_plans
 
@@ -123,11 +123,7 @@ class TorchRunner:
         if self._threads.count > 1 and loaded.attention is None:
             backend = ThreadCheckedAttention(backend, self._threads)
         model = loaded.model
-        populator = PagePrefaulter(
-            tensor for each in kv for tensor in (each.key, each.value) if tensor.device.type == "cpu"
-        )
-        populator.start()
-        self._engine = make_executor(loaded, config, backend, kv, populator, cache)
+        self._engine = make_executor(loaded, config, backend, kv, _prefaulter(kv), cache)
         return RunnerInfo(
             vocab_size=model.vocab_size,
             max_model_len=max_model_len,
@@ -308,16 +304,10 @@ class TorchRunner:
         free = free_memory(loaded.device)
         if loaded.communicator is not None:
             shape, free = agree_on_sizes(loaded.communicator, shape, free, on_host=on_host)
-        groups, states, max_memory = loaded.model.groups, None, config.max_memory
-        if shapes := loaded.model.state_shapes:
-            _, step = memory_shapes(config, shape, groups, max_model_len)
-            left = max(0, free.num_bytes - (profiled or step).peak_bytes())
-            budget, _ = cache_budget(max_memory, left, free.num_sharers, on_host)
-            itemsize = state_dtype(getattr(torch, str(shape.dtype))).itemsize
-            states = size_states(shapes, itemsize, budget, config.max_running_requests, on_host=on_host)
-            free = replace(free, num_bytes=max(0, free.num_bytes - states.num_bytes))
-            if isinstance(max_memory, int):
-                max_memory -= states.num_bytes
+        groups = loaded.model.groups
+        _, step = memory_shapes(config, shape, groups, max_model_len)
+        step_bytes = (profiled or step).peak_bytes()
+        states, free, max_memory = plan_states(config, shape, free, step_bytes, on_host=on_host)
 
         def size(length: int) -> tuple[KVCacheShape, KVCacheSize]:
             pool, step = memory_shapes(config, shape, groups, length)
@@ -350,6 +340,15 @@ class TorchRunner:
             )  # fmt: skip
         except (MemoryError, OSError, RuntimeError) as error:
             raise ConfigError(f"cannot allocate {pool.num_blocks} blocks: {error}", option="num_blocks") from error
+
+
+def _prefaulter(kv: list[PagedKV]) -> PagePrefaulter:
+    """Return a started prefaulter of a cache; on a device it has nothing to do."""
+    populator = PagePrefaulter(
+        tensor for each in kv for tensor in (each.key, each.value) if tensor.device.type == "cpu"
+    )  # fmt: skip
+    populator.start()
+    return populator
 
 
 def _use_threads(loaded: LoadedModel) -> StepThreadCount:
