@@ -127,7 +127,7 @@ def test_weights_take_half_the_memory_and_the_startup_report_says_so(tmp_path: P
                                           num_blocks=16, quantization=quantization))  # fmt: skip
         infos[quantization] = runner.start()
         layers = runner.model._layers  # type: ignore[attr-defined]
-        linears = [each for layer in layers for each in (layer.attention.projection, layer.attention.output,
+        linears = [each for layer in layers for each in (layer.mixer.projection, layer.mixer.output,
                                                          layer.mlp.gate_up, layer.mlp.down)]  # fmt: skip
         weights = [each.weight for each in linears]
         assert all(isinstance(each, Float8Weight) == (quantization == "fp8") for each in weights)

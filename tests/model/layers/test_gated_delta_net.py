@@ -54,8 +54,8 @@ def of_qwen3_next() -> tuple[StateLayer, torch.nn.Module, object]:
     config = Qwen3NextConfig(**SIZES)
     module = randomized(modeling_qwen3_next.Qwen3NextGatedDeltaNet(config, 0))
     parameters = {f"layer.{name}": value.detach() for name, value in module.named_parameters()}
-    qkvz = parameters.pop("layer.in_proj_qkvz.weight")[torch.from_numpy(qkvz_row_order(CONFIG))]
-    ba = parameters.pop("layer.in_proj_ba.weight")[torch.from_numpy(ba_row_order(CONFIG))]
+    qkvz = parameters.pop("layer.in_proj_qkvz.weight")[qkvz_row_order(CONFIG)]
+    ba = parameters.pop("layer.in_proj_ba.weight")[ba_row_order(CONFIG)]
     split: dict[str, Tensor] = dict(
         zip(("layer.in_proj_qkv.weight", "layer.in_proj_z.weight"), qkvz.split([CONFIG.channels, 48]), strict=True)
     )

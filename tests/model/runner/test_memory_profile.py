@@ -157,8 +157,8 @@ def test_a_runner_on_a_device_sizes_its_cache_by_the_profile_before_it_allocates
     free = FreeMemory(GRAPH_BYTES + 2 * LARGEST, "free on cuda:0")
     monkeypatch.setattr(torch_runner, "profile_steps", profile)
     monkeypatch.setattr(torch_runner, "free_memory", lambda device: free)
-    length, pool = runner._size(replace(loaded, device=torch.device("cuda:0")), backend)
-    assert length == 64
+    length, pool, states = runner._size(replace(loaded, device=torch.device("cuda:0")), backend)
+    assert (length, states) == (64, None)
     report = dict(pool.report)
     assert report["memory of a step"] == f"{(measured[0].num_bytes) / 2**20:.1f} MiB (profiled: 6.7 MiB, and margins)"
     left = free.num_bytes - measured[0].num_bytes

@@ -7,12 +7,7 @@ causal convolution and, unless it is a short convolution, a recurrent state of o
 import math
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from chairlift.core.errors import ModelError
-
-Int64 = NDArray[np.int64]
 
 GATE_ACTIVATIONS = ("silu", "sigmoid")
 """Activations of the gate of a delta net's output."""
@@ -178,7 +173,7 @@ class ShortConvConfig:
 StateLayerConfig = GatedDeltaNetConfig | Mamba2Config | ShortConvConfig
 
 
-def qkvz_row_order(config: GatedDeltaNetConfig) -> Int64:
+def qkvz_row_order(config: GatedDeltaNetConfig) -> list[int]:
     """Return the rows of Qwen3-Next's in_proj_qkvz in the order of in_proj_qkv, then in_proj_z.
 
     In the checkpoint the rows are grouped by key head: its query, its key, and the values and gates of its value heads.
@@ -188,16 +183,21 @@ def qkvz_row_order(config: GatedDeltaNetConfig) -> Int64:
     return _ungrouped_rows(config.num_key_heads, widths)
 
 
-def ba_row_order(config: GatedDeltaNetConfig) -> Int64:
+def ba_row_order(config: GatedDeltaNetConfig) -> list[int]:
     """Return the rows of Qwen3-Next's in_proj_ba in the order of in_proj_b, then in_proj_a."""
     shared = config.num_value_heads // config.num_key_heads
     return _ungrouped_rows(config.num_key_heads, (shared, shared))
 
 
-def _ungrouped_rows(num_groups: int, widths: tuple[int, ...]) -> Int64:
+def _ungrouped_rows(num_groups: int, widths: tuple[int, ...]) -> list[int]:
     """Return rows stored as [group][part][width of the part] in the order [part][group][width of the part]."""
-    rows = np.arange(num_groups * sum(widths)).reshape(num_groups, sum(widths))
-    return np.concatenate([part.reshape(-1) for part in np.split(rows, np.cumsum(widths)[:-1], axis=1)])
+    starts = [sum(widths[:part]) for part in range(len(widths))]
+    return [
+        group * sum(widths) + start + row
+        for start, width in zip(starts, widths, strict=True)
+        for group in range(num_groups)
+        for row in range(width)
+    ]
 
 
 def _check_heads(count: int, heads: str, num_groups: int, groups: str) -> None:

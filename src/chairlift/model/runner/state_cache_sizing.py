@@ -51,7 +51,9 @@ class StateCacheSize:
 
     def report(self) -> tuple[tuple[str, str], ...]:
         """Return (name, value) pairs of the startup report."""
-        running = f"{self.num_slots} sequences of {self.state_bytes / 2**20:.1f} MiB"
+        is_large = self.state_bytes >= 2**20
+        size = f"{self.state_bytes / 2**20:.1f} MiB" if is_large else f"{self.state_bytes / 2**10:.1f} KiB"
+        running = f"{self.num_slots} sequences of {size}"
         return (("states", f"{running}, {self.num_checkpoints} checkpoints, {gibibytes(self.num_bytes)}"),)
 
 

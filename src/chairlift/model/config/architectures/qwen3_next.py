@@ -34,7 +34,7 @@ def _source(config: DecoderConfig, name: str) -> TensorSource | None:
     if module not in sources:
         return None
     stored, rows = sources[module]
-    return TensorSource(f"{layer}.linear_attn.{stored}.weight", rows.tolist())
+    return TensorSource(f"{layer}.linear_attn.{stored}.weight", rows)
 
 
 QWEN3_NEXT = Architecture(
