@@ -60,8 +60,8 @@ def test_every_architecture_and_sentence_is_on_the_page() -> None:
     assert all(f"`{name}`" in page for name in (*ARCHITECTURES, *PAGED, *BY_SEQUENCE, *AT_LOAD))
     assert "JambaForCausalLM has state-space layers (attn_layer_period in config.json)" in page
     assert page.count("a state of its own instead of keys and values") == 4
-    assert len([line for line in page.splitlines() if line.startswith("| ") and "---" not in line]) == 4 + len(
-        (*PAGED, *BY_SEQUENCE, *REFUSED, *AT_LOAD)
+    assert len([line for line in page.splitlines() if line.startswith("| ") and "---" not in line]) == 5 + len(
+        (*ARCHITECTURES, *PAGED, *BY_SEQUENCE, *REFUSED, *AT_LOAD)
     )
 
 

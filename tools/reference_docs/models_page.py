@@ -74,6 +74,9 @@ take 4.5, 5 and 8.5 bits a weight. Other weights are dequantized when they are l
 not divide, floats of 8 bits, bitsandbytes, and all with torch's kernels and by transformers' modules. On GPUs it is as
 with GGUF files. Activations are not quantized by such an entry."""
 
+STATES = """Models with layers that keep a state run on CPUs only, and on one rank. `--max-running-requests` is lowered
+to as many states as the memory for caches holds; the startup report says how many that are."""
+
 BRIDGED_INTRO = """## By transformers' modules
 
 `pip install 'chairlift[transformers]'`. The modules of transformers compute the layers, over the paged KV cache of this
@@ -172,6 +175,10 @@ AT_LOAD: Mapping[str, str] = {
 """Architecture that config.json does not rule out -> the sentence of its error."""
 
 
+def _native() -> list[tuple[str, str]]:
+    return [(f"`{name}`", entry.models) for name, entry in ARCHITECTURES.items()]
+
+
 def _gguf() -> str:
     text = GGUF.format(
         types=", ".join(kind.name for kind in GGML_TYPES.values()), architectures=", ".join(GGUF_ARCHITECTURES),
@@ -191,7 +198,7 @@ def models_page() -> str:
     """Return docs/models.md."""
     head = ("architecture", "special in it")
     return make_page(
-        INTRO, "\n".join(f"* `{name}`" for name in ARCHITECTURES), _gguf(), QUANTIZED, BRIDGED_INTRO,
+        INTRO, make_table(("architecture", "models"), _native()), STATES, _gguf(), QUANTIZED, BRIDGED_INTRO,
         make_table(head, _rows(PAGED)), BY_SEQUENCE_INTRO, make_table(head, _rows(BY_SEQUENCE)), LONG_ROPE,
         REFUSED_INTRO,
         make_table(("model", "sentence"), ((kind, refusal(content)) for kind, content in REFUSED.items())),

@@ -66,6 +66,7 @@ class Architecture:
 
     Attributes:
         names: names of its classes in config.json.
+        models: published models of it, for people.
         defaults: transformers' defaults of the fields that config.json may omit.
         read_config: takes the name in config.json and the fields, with the defaults; raises ModelError,
             UnsupportedModel, and UnsupportedArchitecture for a feature that only transformers has.
@@ -77,6 +78,7 @@ class Architecture:
     """
 
     names: tuple[str, ...]
+    models: str
     defaults: Mapping[str, Any]
     read_config: Callable[[str, ConfigReader], DecoderConfig]
     ignored_prefixes: tuple[str, ...] = ()

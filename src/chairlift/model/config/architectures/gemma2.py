@@ -26,6 +26,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
 
 GEMMA2 = Architecture(
     names=("Gemma2ForCausalLM",),
+    models="Gemma 2",
     defaults={
         "vocab_size": 256000, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
         "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",

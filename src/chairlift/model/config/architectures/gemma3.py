@@ -52,6 +52,7 @@ def _windows(fields: ConfigReader) -> tuple[int | None, ...]:
 
 GEMMA3 = Architecture(
     names=("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+    models="Gemma 3, the text part",
     defaults={
         "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
         "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 131072, "rms_norm_eps": 1e-6,

@@ -40,6 +40,7 @@ def _source(config: DecoderConfig, name: str) -> TensorSource | None:
 
 GLM4 = Architecture(
     names=("Glm4ForCausalLM",),
+    models="GLM-4 (0414)",
     defaults={
         **LLAMA_DEFAULTS, "vocab_size": 151552, "hidden_size": 4096, "intermediate_size": 13696,
         "num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128,

@@ -20,6 +20,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
 
 GPT_OSS = Architecture(
     names=("GptOssForCausalLM",),
+    models="gpt-oss, also with MXFP4 experts",
     defaults={
         **LLAMA_DEFAULTS, **EXPERT_DEFAULTS["GptOssForCausalLM"], "vocab_size": 201088, "hidden_size": 2880,
         "num_hidden_layers": 36, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,

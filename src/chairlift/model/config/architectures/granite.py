@@ -21,4 +21,6 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     )  # fmt: skip
 
 
-GRANITE = Architecture(names=("GraniteForCausalLM",), defaults=GRANITE_DEFAULTS, read_config=_read_config)
+GRANITE = Architecture(
+    names=("GraniteForCausalLM",), models="Granite 3", defaults=GRANITE_DEFAULTS, read_config=_read_config
+)

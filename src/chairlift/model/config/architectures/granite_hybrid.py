@@ -80,6 +80,7 @@ def _source(config: DecoderConfig, name: str) -> TensorSource | None:
 
 GRANITE_HYBRID = Architecture(
     names=("GraniteMoeHybridForCausalLM",),
+    models="Granite 4, with and without experts; layers that keep a state",
     defaults={
         **GRANITE_DEFAULTS, **EXPERT_DEFAULTS["GraniteMoeHybridForCausalLM"], "mamba_n_heads": 128,
         "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_head": "auto", "mamba_d_conv": 4, "mamba_expand": 2,

@@ -62,6 +62,7 @@ def _source(config: DecoderConfig, name: str) -> TensorSource | None:
 
 LFM2 = Architecture(
     names=("Lfm2ForCausalLM",),
+    models="LFM2, LFM2.5; layers that keep a state",
     defaults={
         **LLAMA_DEFAULTS, "vocab_size": 65536, "hidden_size": 2560, "intermediate_size": 12288, "num_hidden_layers": 32,
         "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 128000, "norm_eps": 1e-5,

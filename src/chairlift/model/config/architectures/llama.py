@@ -20,6 +20,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
 
 LLAMA = Architecture(
     names=("LlamaForCausalLM",),
+    models="Llama 2 and 3, and models with its layers",
     defaults=LLAMA_DEFAULTS,
     read_config=_read_config,
     gguf=GGUFArchitecture(

@@ -28,6 +28,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
 
 MINISTRAL3 = Architecture(
     names=("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"),
+    models="Ministral 3, Mistral Small 3, the text parts",
     defaults={
         **LLAMA_DEFAULTS, "vocab_size": 131072, "hidden_size": 4096, "intermediate_size": 14336,
         "num_hidden_layers": 34, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,

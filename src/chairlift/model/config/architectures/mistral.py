@@ -19,6 +19,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
 
 MISTRAL = Architecture(
     names=("MistralForCausalLM",),
+    models="Mistral 7B",
     defaults={**LLAMA_DEFAULTS, "num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 4096},
     read_config=_read_config,
 )

@@ -13,6 +13,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
 
 MIXTRAL = Architecture(
     names=("MixtralForCausalLM",),
+    models="Mixtral",
     defaults={
         **LLAMA_DEFAULTS, **EXPERT_DEFAULTS["MixtralForCausalLM"], "vocab_size": 32000, "hidden_size": 4096,
         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,

@@ -37,4 +37,4 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     return olmo_config(architecture, fields, full_attention(fields))
 
 
-OLMO2 = Architecture(names=("Olmo2ForCausalLM",), defaults=OLMO_DEFAULTS, read_config=_read_config)
+OLMO2 = Architecture(names=("Olmo2ForCausalLM",), models="OLMo 2", defaults=OLMO_DEFAULTS, read_config=_read_config)

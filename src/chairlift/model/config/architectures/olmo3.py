@@ -19,6 +19,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
 
 OLMO3 = Architecture(
     names=("Olmo3ForCausalLM",),
+    models="OLMo 3",
     defaults={**OLMO_DEFAULTS, "sliding_window": 4096, "rope_theta": 500000.0, "rope_local_base_freq": 500000.0},
     read_config=_read_config,
 )

@@ -24,6 +24,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
 
 OLMOE = Architecture(
     names=("OlmoeForCausalLM",),
+    models="OLMoE",
     defaults={
         **OLMO_DEFAULTS, **EXPERT_DEFAULTS["OlmoeForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 16,
         "num_attention_heads": 16, "max_position_embeddings": 4096,

@@ -24,6 +24,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
 
 PHI3 = Architecture(
     names=("Phi3ForCausalLM",),
+    models="Phi-3, Phi-3.5, Phi-4, Phi-4-mini",
     defaults={
         **LLAMA_DEFAULTS, "vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32,
         "num_attention_heads": 32, "max_position_embeddings": 4096, "original_max_position_embeddings": 4096,

@@ -42,6 +42,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
 
 QWEN2 = Architecture(
     names=("Qwen2ForCausalLM",),
+    models="Qwen2, Qwen2.5",
     defaults=QWEN2_DEFAULTS,
     read_config=_read_config,
     gguf=GGUFArchitecture(

@@ -16,6 +16,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
 
 QWEN3 = Architecture(
     names=("Qwen3ForCausalLM",),
+    models="Qwen3",
     defaults={**QWEN2_DEFAULTS, "head_dim": 128},
     read_config=_read_config,
     gguf=GGUFArchitecture(

@@ -89,6 +89,7 @@ _VISION = ("model.visual.", "visual.")
 
 QWEN3_5 = Architecture(
     names=("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"),
+    models="Qwen3.5 and 3.6, dense, the text part; layers that keep a state",
     defaults={
         **DELTA_NET_DEFAULTS, "vocab_size": 248320, "hidden_size": 4096, "intermediate_size": 12288,
         "num_hidden_layers": 32, "num_key_value_heads": 4,
@@ -100,6 +101,7 @@ QWEN3_5 = Architecture(
 
 QWEN3_5_MOE = Architecture(
     names=("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
+    models="Qwen3.5 and 3.6 with experts, the text part; layers that keep a state",
     defaults={
         **DELTA_NET_DEFAULTS, **EXPERT_DEFAULTS["Qwen3_5MoeForCausalLM"], "vocab_size": 248320, "hidden_size": 2048,
         "intermediate_size": 512, "num_hidden_layers": 40, "num_key_value_heads": 2,

@@ -18,6 +18,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
 
 QWEN3_MOE = Architecture(
     names=("Qwen3MoeForCausalLM",),
+    models="Qwen3-MoE: 30B-A3B and others",
     defaults={
         **QWEN2_DEFAULTS, **EXPERT_DEFAULTS["Qwen3MoeForCausalLM"], "vocab_size": 151936, "hidden_size": 2048,
         "intermediate_size": 6144, "num_hidden_layers": 24, "num_attention_heads": 32, "num_key_value_heads": 4,

@@ -39,6 +39,7 @@ def _source(config: DecoderConfig, name: str) -> TensorSource | None:
 
 QWEN3_NEXT = Architecture(
     names=("Qwen3NextForCausalLM",),
+    models="Qwen3-Next; layers that keep a state",
     defaults={
         **DELTA_NET_DEFAULTS, **EXPERT_DEFAULTS["Qwen3NextForCausalLM"], "vocab_size": 151936, "hidden_size": 2048,
         "intermediate_size": 5632, "num_hidden_layers": 48, "num_key_value_heads": 2,

@@ -36,6 +36,7 @@ def _unrotated_layers(fields: ConfigReader) -> tuple[int, ...]:
 
 SMOLLM3 = Architecture(
     names=("SmolLM3ForCausalLM",),
+    models="SmolLM3",
     defaults={
         **LLAMA_DEFAULTS, "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 11008,
         "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 32768,
