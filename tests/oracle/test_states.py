@@ -1,12 +1,13 @@
 """Models whose layers keep a state: the same bits however a prompt is cut, and a turn computes only what is new."""
 
+import asyncio
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chairlift import LLM, SamplingParams
+from chairlift import LLM, AsyncLLM, SamplingParams
 from support_models import HYBRIDS, VOCAB_SIZE, save_tiny
 from support_native import need_native
 
@@ -33,6 +34,36 @@ def test_the_bits_do_not_depend_on_chunks_batches_or_threads(kind: str, dtype: s
     for options in ({"max_chunk_tokens": 1}, {"max_chunk_tokens": 7}, {"max_running_requests": 1}):
         assert made(folder, PROMPTS, dtype=dtype, **options) == whole
     assert [made(folder, [prompt], dtype=dtype)[0] for prompt in PROMPTS] == whole
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("kind", HYBRIDS)
+def test_quantized_weights_have_the_same_bits_alone_and_in_a_batch(
+    kind: str, quantization: str, tmp_path: Path
+) -> None:
+    """Layers with a state and attention read rows of different widths in four of the kinds."""
+    need_native()
+    folder = save_tiny(kind, tmp_path)
+    whole = made(folder, PROMPTS, quantization=quantization)
+    assert [made(folder, [prompt], quantization=quantization)[0] for prompt in PROMPTS] == whole
+    assert made(folder, PROMPTS, quantization=quantization, max_chunk_tokens=7) == whole
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_warm_up_changes_no_state_of_a_running_sequence(kind: str, tmp_path: Path) -> None:
+    folder = save_tiny(kind, tmp_path)
+
+    async def run(*, warms_up: bool) -> list[list[int]]:
+        async with AsyncLLM(folder, num_blocks=100, dtype="float32") as llm:
+            streams = [llm.generate(prompt, PARAMS, request_id=str(number)) for number, prompt in enumerate(PROMPTS)]
+            firsts = [await anext(stream) for stream in streams]
+            if warms_up:
+                await llm.warmup()
+            rest = [[output async for output in stream] for stream in streams]
+        return [list((more or [first])[-1].outputs[0].token_ids) for first, more in zip(firsts, rest, strict=True)]
+
+    assert asyncio.run(run(warms_up=True)) == asyncio.run(run(warms_up=False))
 
 
 @pytest.mark.share(1)

@@ -212,17 +212,23 @@ def _size(
     if isinstance(config, DecoderConfig):
         config = Shard(0, options.tensor_parallel_size).step_sizes(config)
     on_host = not report.facts["device"].startswith("cuda")
-    _, largest = memory_shapes(options, config, groups, max_model_len)
-    states, free, max_memory = plan_states(options, config, free, largest.peak_bytes(), on_host=on_host)
-    num_running = options.max_running_requests
+    pool, step = memory_shapes(options, config, groups, max_model_len)
+    states = plan_states(options, config, free, step.peak_bytes(), pool, on_host=on_host)
+    num_running, reserved = options.max_running_requests, 0
     if states is not None:
-        num_running = states.num_slots
+        num_running, reserved = states.num_slots, states.num_bytes
         report.facts |= {"state_bytes": states.state_bytes, "state_checkpoints": states.num_checkpoints}
 
     def size(length: int) -> tuple[KVCacheShape, KVCacheSize]:
         pool, step = memory_shapes(options, config, groups, length)
         return pool, size_kv_cache(
-            pool, step, free, on_host=on_host, max_memory=max_memory, num_blocks=options.num_blocks
+            pool,
+            step,
+            free,
+            on_host=on_host,
+            max_memory=options.max_memory,
+            num_blocks=options.num_blocks,
+            reserved=reserved,
         )
 
     if options.fits_length_to_cache:

@@ -106,9 +106,11 @@ class Replica:
     ) -> None:  # fmt: skip
         """Serve this text service.
 
-        A step has at most `budget` tokens, and at most `max_running` requests run.
+        A step has at most `budget` tokens, and at most `max_running` requests run, or fewer if the runner has states of
+        fewer.
         """
-        self.admission.max_running = max_running
+        most = service.client.info.max_running_requests
+        self.admission.max_running = max_running if most is None else min(max_running, most)
         self._service, self._llm = service, AsyncLLM.from_service(service, self.admission.stream_interval)
         self._formats = ModelFormats(service, self.config.tool_call_parser)
         self._formats.probe_template()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.core.errors import ModelError
+from chairlift.core.errors import ConfigError, ModelError, UnsupportedArchitecture
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.experts_config import (
     CLAMPED_SWIGLU,
@@ -99,7 +99,7 @@ def test_the_number_of_experts_has_several_names() -> None:
 
 def test_the_activation_of_gpt_oss_has_fixed_numbers() -> None:
     assert read("GptOssForCausalLM").activation == CLAMPED_SWIGLU and read("GptOssForCausalLM").has_bias
-    with pytest.raises(ModelError, match=r"swiglu_limit 8\.0 and swiglu_alpha 1\.702 are not supported"):
+    with pytest.raises(UnsupportedArchitecture, match=r"swiglu_limit 8\.0 and swiglu_alpha 1\.702 are not supported"):
         read("GptOssForCausalLM", swiglu_limit=8.0)
 
 
@@ -141,5 +141,5 @@ def test_some_layers_have_a_dense_mlp() -> None:
 def test_ranks_have_equal_parts_of_each_expert() -> None:
     config = read("Qwen3NextForCausalLM").of_ranks(4)
     assert (config.intermediate_size, config.shared_size, config.router.num_experts) == (128, 128, 512)
-    with pytest.raises(ModelError, match="intermediate_size 512 cannot be shared evenly by 3 ranks"):
+    with pytest.raises(ConfigError, match="is 3, but intermediate_size 512 of the experts cannot be shared evenly"):
         read("Qwen3NextForCausalLM").of_ranks(3)

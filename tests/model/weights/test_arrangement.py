@@ -1,7 +1,9 @@
 """arranged: joined projections apart, heads in the order in which they rotate, and shapes that do not fit."""
 
+import pytest
 import torch
 
+from chairlift.core.errors import ModelError
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.loading.model_building import parameter_shapes
 from chairlift.model.weights.arrangement import arranged
@@ -29,8 +31,19 @@ def test_parts_that_are_stored_apart_stay() -> None:
     assert torch.equal(found(config_of("phi3"), **{QUERY: query})[QUERY], query)
 
 
-def test_a_joined_projection_with_too_few_rows_is_not_cut() -> None:
-    assert found(config_of("phi3"), **{QKV: torch.randn(60, 64)}).keys() == set()
+@pytest.mark.parametrize("num_rows", [60, 127, 129, 192])
+def test_a_joined_projection_with_other_rows_is_refused_by_its_name(num_rows: int) -> None:
+    with pytest.raises(ModelError, match=r"qkv_proj.weight in .* has shape .*, config.json requires 128 rows"):
+        found(config_of("phi3"), **{QKV: torch.randn(num_rows, 64)})
+
+
+def test_a_joined_projection_beside_one_of_its_parts_is_refused() -> None:
+    with pytest.raises(ModelError, match="is stored twice"):
+        found(config_of("phi3"), **{QKV: torch.randn(128, 64), QUERY: torch.randn(64, 64)})
+
+
+def test_a_scalar_in_the_place_of_a_weight_stays_for_the_error() -> None:
+    assert found(config_of("glm4"), **{QUERY: torch.tensor(1.0)})[QUERY].shape == ()
 
 
 def test_heads_are_in_the_order_in_which_they_rotate() -> None:

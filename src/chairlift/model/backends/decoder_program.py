@@ -85,7 +85,7 @@ class DecoderProgram:
         self._decoder = library.DecoderHandle(pool.handle, instruction_set)
         self._handle = self._decoder.address
         self._inputs: dict[tuple[str, int], int] = {}
-        self._quantized_buffers: dict[tuple[int, int], int] = {}
+        self._quantized_buffers: dict[tuple[int, int, int], int] = {}
         self._buffers = self._add_buffers()
         self._states: tuple[StateCache, NativeStates] | None = None
         self._state_buffers: StateBuffers | None = None
@@ -320,7 +320,7 @@ class DecoderProgram:
             return None
         # Rows of all kinds with groups are quantized in the same way.
         kind = library.INT8_GROUP if kind in CODE_LAYOUTS else kind
-        key = source, kind
+        key = source, kind, padded_inputs(weight)
         if key not in self._quantized_buffers:
             buffer = self._native.add_buffer(self._handle, library.QUANTIZED, padded_inputs(weight), kind)
             self._quantized_buffers[key] = buffer

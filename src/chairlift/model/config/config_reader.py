@@ -66,7 +66,11 @@ class ConfigReader:
         value = self._required(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise invalid_field(name, f"must be a number, got {value!r}")
-        if not math.isfinite(value) or value <= 0:
+        try:
+            is_finite = math.isfinite(value)
+        except OverflowError:  # an integer that no float holds
+            is_finite = False
+        if not is_finite or value <= 0:
             raise invalid_field(name, f"must be a finite number above 0, got {value!r}")
         return float(value)
 
@@ -84,6 +88,18 @@ class ConfigReader:
         if not isinstance(value, list):
             raise invalid_field(name, "must be a list of numbers")
         return tuple(ConfigReader({name: each}, {}).number(name) for each in value)
+
+    def indices(self, name: str, count: int) -> tuple[int, ...] | None:
+        """Return a list of integers from 0 to count - 1, or None if absent."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise invalid_field(name, "must be a list of integers")
+        found = tuple(self._integer(name, item, 0) for item in value)
+        if wrong := [item for item in found if item >= count]:
+            raise invalid_field(name, f"has {wrong[0]}, but there are {count}")
+        return found
 
     def flag(self, name: str) -> bool:
         """Return a boolean."""

@@ -12,6 +12,7 @@ that (Gemma 3's names five of its sizes only).
 
 from dataclasses import dataclass, field
 
+from chairlift.core.numeric_limits import MAX_INT32
 from chairlift.model.config.experts_config import ExpertsConfig
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.rope_config import RopeConfig
@@ -151,7 +152,7 @@ class DecoderConfig(ModelConfig):
         """Longest sequence, in tokens, that the positions support; yarn extends the length of pretraining."""
         if self.rope.type != "yarn":
             return self.max_position_embeddings
-        return max(self.max_position_embeddings, int(self.rope.original_length * self.rope.factor))
+        return max(self.max_position_embeddings, int(min(self.rope.original_length * self.rope.factor, MAX_INT32)))
 
     def _limit_reason(self) -> str:
         """With RoPE "dynamic", keys that are already in the cache would have to be rotated again."""

@@ -105,10 +105,6 @@ def _main() -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(_main())
-
-
 def check_state_device(model: ModelConfig, device: "torch.device") -> None:
     """Raise ConfigError for a model with layers that keep a state on a device other than the CPU."""
     if model.state_shapes and device.type != "cpu":
@@ -116,3 +112,7 @@ def check_state_device(model: ModelConfig, device: "torch.device") -> None:
             f"{model.architecture} has layers that keep a state, which run on the CPU only, not on {device}; set "
             "device to cpu", option="device",
         )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chairlift.core.errors import ModelError
-from chairlift.model.config.activations import ACTIVATIONS
+from chairlift.core.errors import ConfigError, ModelError
+from chairlift.model.config.activations import ACTIVATIONS, OTHER_ACTIVATIONS
 from chairlift.model.config.config_reader import ConfigReader, invalid_field
+from chairlift.model.config.rope_config import lacking_feature
 
 CLAMPED_SWIGLU = "clamped_swiglu"
 """gpt-oss's activation: (up + 1) * gate * sigmoid(1.702 * gate), where gate is at most 7 and up within -7 and 7."""
@@ -145,7 +146,10 @@ class ExpertsConfig:
         sizes = {"intermediate_size": self.intermediate_size, "neurons of the shared expert": self.shared_size}
         for name, size in sizes.items():
             if size % num_ranks:
-                raise ModelError(f"{name} {size} cannot be shared evenly by {num_ranks} ranks")
+                raise ConfigError(
+                    f"tensor_parallel_size is {num_ranks}, but {name} {size} of the experts cannot be shared evenly",
+                    option="tensor_parallel_size",
+                )
         return replace(
             self, intermediate_size=self.intermediate_size // num_ranks, shared_size=self.shared_size // num_ranks
         )
@@ -256,11 +260,14 @@ def _activation(architecture: str, fields: ConfigReader) -> str:
     if architecture.startswith("GptOss"):
         limit, slope = fields.number("swiglu_limit"), fields.number("swiglu_alpha")
         if (limit, slope) != (SWIGLU_LIMIT, SWIGLU_SLOPE):
-            raise ModelError(
-                f"config.json: swiglu_limit {limit} and swiglu_alpha {slope} are not supported; "
+            raise lacking_feature(
+                f"swiglu_limit {limit} and swiglu_alpha {slope} are not supported; "
                 f"supported are {SWIGLU_LIMIT} and {SWIGLU_SLOPE}"
             )
         return CLAMPED_SWIGLU
     if architecture.startswith("Lfm2Moe"):
         return "silu"
-    return fields.choice("hidden_activation" if architecture.startswith("Gemma4") else "hidden_act", ACTIVATIONS)
+    name = "hidden_activation" if architecture.startswith("Gemma4") else "hidden_act"
+    if fields.get(name) in OTHER_ACTIVATIONS:
+        raise lacking_feature(f"{name} {fields.get(name)!r} is not supported; supported are {', '.join(ACTIVATIONS)}")
+    return fields.choice(name, ACTIVATIONS)

@@ -82,7 +82,13 @@ class RopeConfig:
 
 
 def read_ropes(
-    fields: ConfigReader, max_positions: int, *, by_layer_type: bool, head_dim: int = 0, is_interleaved: bool = False
+    fields: ConfigReader,
+    max_positions: int,
+    *,
+    by_layer_type: bool,
+    head_dim: int = 0,
+    is_interleaved: bool = False,
+    long_types: tuple[str, ...] = LONG_ROPE_TYPES,
 ) -> tuple[RopeConfig, RopeConfig]:
     """Read the rotations of full and of sliding layers.
 
@@ -93,6 +99,7 @@ def read_ropes(
         head_dim: of an architecture in which a part of a head may rotate, and longrope may have two lists of factors;
             0 for another one.
         is_interleaved: see RopeConfig.
+        long_types: names of a longrope with two lists of factors.
 
     Raises UnsupportedArchitecture for a rotation that only transformers has, ModelError for missing or wrong values.
     """
@@ -111,8 +118,8 @@ def read_ropes(
     if not head_dim:
         return _rope(full, fields, max_positions), _rope(sliding, fields, max_positions)
     return (
-        _partial_rope(full, fields, max_positions, head_dim, is_interleaved),
-        _partial_rope(sliding, fields, max_positions, head_dim, is_interleaved),
+        _partial_rope(full, fields, max_positions, head_dim, is_interleaved, long_types),
+        _partial_rope(sliding, fields, max_positions, head_dim, is_interleaved, long_types),
     )
 
 
@@ -143,6 +150,8 @@ def _rope(
     if share != 1.0 and not is_partial:
         raise lacking_feature("partial_rotary_factor is not supported")
     theta = read.number("rope_theta")
+    if kind == "yarn" and theta == 1.0:
+        raise invalid_field("rope_theta", "must not be 1 for yarn")
     if kind == "default":
         return RopeConfig(theta=theta)
     if kind == "longrope":
@@ -169,16 +178,21 @@ def _rope(
 
 
 def _partial_rope(
-    content: Mapping[str, Any], fields: ConfigReader, max_positions: int, head_dim: int, is_interleaved: bool
+    content: Mapping[str, Any],
+    fields: ConfigReader,
+    max_positions: int,
+    head_dim: int,
+    is_interleaved: bool,
+    long_types: tuple[str, ...],
 ) -> RopeConfig:
     """Build one rotation of an architecture in which a part of a head may rotate."""
     read = ConfigReader(content, {"type": "default"})
     share = read.number_or_none("partial_rotary_factor") or fields.number_or_none("partial_rotary_factor") or 1.0
-    rotary_dim = int(head_dim * share)
+    rotary_dim = int(head_dim * min(share, 2.0))
     if share > 1 or rotary_dim < 2 or rotary_dim % 2:
         raise invalid_field("partial_rotary_factor", f"{share} of head_dim {head_dim} is no even number up to it")
     name = "rope_type" if "rope_type" in read else "type"
-    if read.get(name) in LONG_ROPE_TYPES:
+    if read.get(name) in long_types:
         rope = _long_rope(read, fields, max_positions, rotary_dim)
     else:
         without = {key: value for key, value in content.items() if key != "partial_rotary_factor"}

@@ -35,7 +35,11 @@ def parse_config(content: Mapping[str, Any], model_impl: str = AUTO) -> ModelCon
     if model_impl == NATIVE or (model_impl == AUTO and is_known):
         try:
             return parse_decoder_config(content)
-        except UnsupportedArchitecture:
+        except UnsupportedArchitecture as error:
             if model_impl == NATIVE or not is_known or find_spec("transformers") is None:
                 raise
+            try:
+                return parse_transformers_config(content)
+            except UnsupportedArchitecture:
+                raise error from None  # neither runs it; the first reason is that of its own architecture
     return parse_transformers_config(content)

@@ -63,7 +63,7 @@ class KVCacheSize:
 
 def size_kv_cache(
     pool: KVCacheShape, step: StepMemoryNeed, free: FreeMemory, *, on_host: bool,
-    max_memory: float | int | None = None, num_blocks: int | None = None,
+    max_memory: float | int | None = None, num_blocks: int | None = None, reserved: int = 0,
 ) -> KVCacheSize:  # fmt: skip
     """Compute how many blocks the cache gets.
 
@@ -74,6 +74,7 @@ def size_kv_cache(
         on_host: whether the cache lies in host memory, which is shared with others.
         max_memory: a share (0..1] of the memory free beside a step, or bytes for the caches of all that share the
             memory; None is a share by device.
+        reserved: bytes of that memory that states of sequences take.
         num_blocks: the configured number, only checked against free memory; None computes it.
 
     Raises ConfigError with both numbers when the blocks do not fit, or one short sequence does not.
@@ -81,7 +82,7 @@ def size_kv_cache(
     step_bytes, page = step.peak_bytes(), pool.page_bytes
     left, least = max(0, free.num_bytes - step_bytes), pool.min_blocks + SPARE_BLOCKS
     if num_blocks is not None:
-        if (needed := (num_blocks + SPARE_BLOCKS) * page) > left:
+        if (needed := (num_blocks + SPARE_BLOCKS) * page + reserved) > left:
             raise ConfigError(
                 f"num_blocks {num_blocks} needs {gibibytes(needed)} and a step {gibibytes(step_bytes)}, "
                 f"but {gibibytes(free.num_bytes)} are free ({free.limit}); lower num_blocks",
@@ -90,6 +91,7 @@ def size_kv_cache(
         fitting, how = num_blocks, "as set"
     else:
         budget, how = cache_budget(max_memory, left, free.num_sharers, on_host)
+        budget = max(0, budget - reserved)
         fitting = budget // page - SPARE_BLOCKS
         if fitting < pool.min_blocks:
             raise ConfigError(

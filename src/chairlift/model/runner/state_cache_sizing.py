@@ -6,10 +6,12 @@ memory for caches    at most a half    states of running sequences, of which the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.batch.kv_cache_shape import SPARE_BLOCKS, KVCacheShape, full_length_blocks
+from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.state_layers import StateShape
@@ -58,7 +60,8 @@ class StateCacheSize:
 
 
 def size_states(
-    shapes: Sequence[StateShape], itemsize: int, cache_bytes: int, max_running_requests: int, *, on_host: bool
+    shapes: Sequence[StateShape], itemsize: int, cache_bytes: int, max_running_requests: int, *, kv_bytes: int = 0,
+    max_checkpoint_bytes: int | None = None,
 ) -> StateCacheSize:  # fmt: skip
     """Compute the numbers of states.
 
@@ -67,42 +70,49 @@ def size_states(
         itemsize: bytes of a number in a state.
         cache_bytes: memory for states and KV cache.
         max_running_requests: sequences that should be able to run at once.
-        on_host: whether the states lie in host memory.
+        kv_bytes: what the KV cache needs for one sequence of the longest length; it is left where one state fits
+            beside it.
+        max_checkpoint_bytes: most memory of checkpoints; None for no further bound.
 
     Raises ConfigError if the state of one sequence does not fit.
     """
-    state_bytes = sum(shape.num_bytes(itemsize) for shape in shapes)
-    slots = min(max_running_requests, int(SLOT_SHARE * cache_bytes) // state_bytes)
-    if slots < 1:
+    # A convolution of one token has no state.
+    state_bytes = max(1, sum(shape.num_bytes(itemsize) for shape in shapes))
+    if state_bytes > SLOT_SHARE * cache_bytes:
         raise ConfigError(
             f"the state of one sequence has {gibibytes(state_bytes)}, but a half of the {gibibytes(cache_bytes)} for "
             "caches is less; raise max_memory", option="max_memory", needed=state_bytes, free=cache_bytes,
         )  # fmt: skip
-    budget = int(CHECKPOINT_SHARE * cache_bytes)
-    if on_host:
-        budget = min(budget, CACHED_BYTES)
+    left = max(state_bytes, cache_bytes - kv_bytes)
+    slots = min(max_running_requests, int(min(SLOT_SHARE * cache_bytes, left)) // state_bytes)
+    budget = int(min(CHECKPOINT_SHARE * cache_bytes, left - slots * state_bytes))
+    if max_checkpoint_bytes is not None:
+        budget = min(budget, max_checkpoint_bytes)
     return StateCacheSize(slots, min(MAX_CHECKPOINTS, budget // state_bytes), state_bytes)
 
 
 def plan_states(
-    options: RunnerConfig, model: ModelConfig, free: FreeMemory, step_bytes: int, *, on_host: bool
-) -> tuple[StateCacheSize | None, FreeMemory, float | int | None]:
-    """Return the states of a model, and the free memory and `max_memory` that they leave for the KV cache.
+    options: RunnerConfig, model: ModelConfig, free: FreeMemory, step_bytes: int, pool: KVCacheShape, *, on_host: bool
+) -> StateCacheSize | None:
+    """Return the states of a model; None for a model without.
 
     Args:
         options: of the runner.
         model: with the dtype as loaded.
         free: measured after the weights were loaded.
         step_bytes: what a step needs beside caches.
-        on_host: as in size_states.
+        pool: shape of the KV cache.
+        on_host: whether the states lie in host memory, where checkpoints by default have no more than cached blocks.
 
-    Returns None for a model without states. Raises ConfigError.
+    Raises ConfigError.
     """
     if not model.state_shapes:
-        return None, free, options.max_memory
+        return None
     budget, _ = cache_budget(options.max_memory, max(0, free.num_bytes - step_bytes), free.num_sharers, on_host)
-    itemsize = 8 if model.dtype == "float64" else 4
-    size = size_states(model.state_shapes, itemsize, budget, options.max_running_requests, on_host=on_host)
-    left = replace(free, num_bytes=max(0, free.num_bytes - size.num_bytes))
-    is_bytes = isinstance(options.max_memory, int)
-    return size, left, options.max_memory - size.num_bytes if is_bytes and options.max_memory else options.max_memory
+    windows = LayerGroups.of(model.layer_windows).windows
+    is_default = on_host and options.max_memory is None and options.num_blocks is None
+    return size_states(
+        model.state_shapes, 8 if model.dtype == "float64" else 4, budget, options.max_running_requests,
+        kv_bytes=(full_length_blocks(pool, windows) + SPARE_BLOCKS) * pool.page_bytes,
+        max_checkpoint_bytes=CACHED_BYTES if is_default else None,
+    )  # fmt: skip

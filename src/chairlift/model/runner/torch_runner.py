@@ -267,11 +267,11 @@ class TorchRunner:
         assert not self._results, "a warm-up while steps are in flight"
         config, engine = self._config, self._engine
         loaded, model = engine.loaded, engine.loaded.model
-        apart = make_executor(loaded, config, engine.backend, engine.kv, engine.populator, engine.states, writes=False)
-        # States of slots that were never used take no memory.
-        num_rows = config.max_running_requests
-        if engine.states is not None:
+        num_rows, states = config.max_running_requests, None
+        if engine.states is not None:  # sequences may be running, whose states stay
             num_rows = min(engine.states.num_slots, WARMUP_STATES)
+            states = self._allocate_states(loaded, StateCacheSize(num_rows, 0, 0))
+        apart = make_executor(loaded, config, engine.backend, engine.kv, engine.populator, states, writes=False)
         plans = warmup_plans(
             config.max_batch_tokens, num_rows, loaded.config.context_length(config.max_model_len),
             config.block_size, len(model.groups.windows), model.padded_size,
@@ -305,15 +305,16 @@ class TorchRunner:
         if loaded.communicator is not None:
             shape, free = agree_on_sizes(loaded.communicator, shape, free, on_host=on_host)
         groups = loaded.model.groups
-        _, step = memory_shapes(config, shape, groups, max_model_len)
-        step_bytes = (profiled or step).peak_bytes()
-        states, free, max_memory = plan_states(config, shape, free, step_bytes, on_host=on_host)
+        largest, step = memory_shapes(config, shape, groups, max_model_len)
+        states = plan_states(config, shape, free, (profiled or step).peak_bytes(), largest, on_host=on_host)
+        reserved = 0 if states is None else states.num_bytes
 
         def size(length: int) -> tuple[KVCacheShape, KVCacheSize]:
             pool, step = memory_shapes(config, shape, groups, length)
             return pool, size_kv_cache(
-                pool, profiled or step, free, on_host=on_host, max_memory=max_memory, num_blocks=config.num_blocks
-            )
+                pool, profiled or step, free, on_host=on_host, max_memory=config.max_memory,
+                num_blocks=config.num_blocks, reserved=reserved,
+            )  # fmt: skip
 
         if config.fits_length_to_cache:
             return *size_for_longest(size, groups.windows, max_model_len), states

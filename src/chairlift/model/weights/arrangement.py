@@ -6,7 +6,7 @@ from chairlift.model.config.architectures.registry import ARCHITECTURES
 from chairlift.model.config.decoder_config import HEAD, DecoderConfig
 from chairlift.model.config.rope_config import RopeConfig
 from chairlift.model.weights.stored_rows import StoredRows
-from chairlift.model.weights.stored_weight import StoredWeight
+from chairlift.model.weights.stored_weight import StoredWeight, damaged, stored_twice
 
 ROTATED = ("self_attn.q_proj", "self_attn.k_proj")
 """Modules whose rows are heads that rotate."""
@@ -24,20 +24,26 @@ def arranged(
         stored: weights by canonical name.
         config: what the decoder is like.
         names: canonical names of its parameters.
+
+    Raises ModelError for a joined tensor that has other rows than its parts, or one beside its parts.
     """
-    source_of, found, used = ARCHITECTURES[config.architecture].source, dict(stored), set()
+    source_of, found, parts = ARCHITECTURES[config.architecture].source, dict(stored), dict[str, int]()
     parameters = frozenset(names)
     for name in parameters:
         source = source_of(config, name)
         if source is not None and (whole := stored.get(source.name)) is not None:
-            used.add(source.name)
-            if source.rows is None:
-                found[name] = whole
-            elif max(source.rows) < whole.shape[0]:
-                found[name] = StoredRows(whole, source.rows)
-        if name in found and (order := _rotated_rows(name, config, found[name].shape[0])) is not None:
+            if source.name != name and name in stored:
+                raise stored_twice(name, whole, stored[name])
+            parts[source.name] = parts.get(source.name, 0) + (0 if source.rows is None else len(source.rows))
+            found[name] = whole if source.rows is None else StoredRows(whole, source.rows)
+    for name, num_rows in parts.items():
+        shape = stored[name].shape
+        if num_rows and shape[:1] != (num_rows,):
+            raise damaged(stored[name], f"has shape {shape}, config.json requires {num_rows} rows")
+    for name in parameters & found.keys():
+        if (order := _rotated_rows(name, config, found[name].shape)) is not None:
             found[name] = _ordered(found[name], order)
-    return {name: weight for name, weight in found.items() if name not in used or name in parameters}
+    return {name: weight for name, weight in found.items() if name not in parts or name in parameters}
 
 
 def _ordered(weight: StoredWeight, order: Sequence[int]) -> StoredRows:
@@ -46,7 +52,7 @@ def _ordered(weight: StoredWeight, order: Sequence[int]) -> StoredRows:
     return StoredRows(weight, order)
 
 
-def _rotated_rows(name: str, config: DecoderConfig, num_rows: int) -> list[int] | None:
+def _rotated_rows(name: str, config: DecoderConfig, shape: tuple[int, ...]) -> list[int] | None:
     """Return the rows of a parameter in the order of the model; None where it is that of the checkpoint."""
     parts = name.split(".")
     module = ".".join(parts[-3:-1])
@@ -55,6 +61,6 @@ def _rotated_rows(name: str, config: DecoderConfig, num_rows: int) -> list[int] 
     rope = config.layer_ropes[int(parts[2])]
     if not isinstance(rope, RopeConfig) or (order := rope.row_order(config.head_dim)) is None:
         return None
-    if num_rows % config.head_dim:
+    if not shape or shape[0] % config.head_dim:
         return None  # a wrong shape, which Checkpoint.check refuses
-    return [first + element for first in range(0, num_rows, config.head_dim) for element in order]
+    return [first + element for first in range(0, shape[0], config.head_dim) for element in order]

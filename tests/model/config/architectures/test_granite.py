@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.core.errors import ModelError
+from chairlift.core.errors import ModelError, UnsupportedArchitecture
 from support_architectures import assert_defaults, assert_parameters, config_of
 
 
@@ -18,6 +18,11 @@ def test_the_multipliers_are_those_of_the_config() -> None:
     config = config_of("granite")
     assert (config.embed_scale, config.logits_divisor) == (3.0, 0.7)
     assert (config.residual_multiplier, config.attention_scale) == (0.6, 0.2)
+
+
+def test_a_multiplier_that_no_float32_divides_by_is_left_to_transformers() -> None:
+    with pytest.raises(UnsupportedArchitecture, match="residual_multiplier 1e-30 is not supported"):
+        config_of("granite", residual_multiplier=1e-30)
 
 
 def test_a_multiplier_of_zero_is_named() -> None:

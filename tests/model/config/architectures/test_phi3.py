@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.core.errors import ModelError
+from chairlift.core.errors import ModelError, UnsupportedArchitecture
 from support_architectures import assert_defaults, assert_parameters, config_of
 
 
@@ -31,6 +31,14 @@ def test_a_longer_engine_has_the_long_factors() -> None:
     assert config.rope.for_length(256).divisors == tuple(short)
     assert config.rope.for_length(257).divisors == tuple(long)
     assert config.rope.attention_factor == pytest.approx((1 + math.log(4) / math.log(256)) ** 0.5)
+
+
+def test_yarn_and_su_are_old_names_of_longrope_and_others_are_left_to_transformers() -> None:
+    rope = {"rope_theta": 1e4, "partial_rotary_factor": 0.75, "short_factor": [1.0] * 9, "long_factor": [2.0] * 9}
+    for name in ("yarn", "su"):
+        assert config_of("phi3-partial", rope_parameters={**rope, "rope_type": name}).rope.type == "longrope"
+    with pytest.raises(UnsupportedArchitecture, match="rope_type 'linear' is not supported"):
+        config_of("phi3-partial", rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0})
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ def test_layers_without_rotation_are_listed_or_every_fourth_one() -> None:
     assert config.unrotated_layers == (3,)
     assert config.layer_ropes == (config.rope,) * 3 + (None,)
     assert config_of("smollm3", no_rope_layers=[0, 1, 1, 0]).unrotated_layers == (0, 3)
+    assert config_of("smollm3", no_rope_layers=[0, 1, 1, 1, 0]).unrotated_layers == (0,)
 
 
 def test_windows_are_in_the_layers_that_do_not_rotate_unless_layer_types_says_so() -> None:

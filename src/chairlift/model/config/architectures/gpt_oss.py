@@ -27,7 +27,7 @@ GPT_OSS = Architecture(
         "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "sliding_window": 128, "attention_bias": True,
         "eos_token_id": None, "bos_token_id": None, "rope_theta": 150000.0,
         "rope_parameters": {
-            "rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+            "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
             "truncate": False, "original_max_position_embeddings": 4096,
         },
     },

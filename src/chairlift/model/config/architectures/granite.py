@@ -4,6 +4,7 @@ from chairlift.model.config.architectures.architecture import Architecture
 from chairlift.model.config.architectures.decoder_fields import LLAMA_DEFAULTS, decoder_config, full_attention
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.rope_config import lacking_feature
 
 GRANITE_DEFAULTS = {
     **LLAMA_DEFAULTS, "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
@@ -12,12 +13,24 @@ GRANITE_DEFAULTS = {
 }  # fmt: skip
 
 
+LEAST_MULTIPLIER, LARGEST_MULTIPLIER = 1e-3, 1e3
+"""The native kernels divide by the multiplier and by its square, in float32."""
+
+
+def residual_multiplier(fields: ConfigReader) -> float:
+    """Return the factor on what layers add; raises UnsupportedArchitecture for one of no published model."""
+    multiplier = fields.number("residual_multiplier")
+    if not LEAST_MULTIPLIER <= multiplier <= LARGEST_MULTIPLIER:
+        raise lacking_feature(f"residual_multiplier {multiplier:g} is not supported")
+    return multiplier
+
+
 def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     bias = fields.flag("attention_bias")
     return decoder_config(
         architecture, fields, full_attention(fields), qkv_bias=bias, output_bias=bias, mlp_bias=fields.flag("mlp_bias"),
         embed_scale=fields.number("embedding_multiplier"), attention_scale=fields.number("attention_multiplier"),
-        residual_multiplier=fields.number("residual_multiplier"), logits_divisor=fields.number("logits_scaling"),
+        residual_multiplier=residual_multiplier(fields), logits_divisor=fields.number("logits_scaling"),
     )  # fmt: skip
 
 

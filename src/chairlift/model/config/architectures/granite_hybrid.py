@@ -9,7 +9,7 @@ from typing import Any
 from chairlift.core.errors import ModelError
 from chairlift.model.config.architectures.architecture import Architecture, TensorSource
 from chairlift.model.config.architectures.decoder_fields import FULL, decoder_config
-from chairlift.model.config.architectures.granite import GRANITE_DEFAULTS
+from chairlift.model.config.architectures.granite import GRANITE_DEFAULTS, residual_multiplier
 from chairlift.model.config.architectures.qwen3_5 import LINEAR, check_state_kinds
 from chairlift.model.config.config_reader import ConfigReader, invalid_field
 from chairlift.model.config.decoder_config import DecoderConfig
@@ -36,7 +36,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
         state_layers=tuple(state if kind == LINEAR else None for kind in kinds),
         intermediate_size=fields.size("shared_intermediate_size"),
         embed_scale=fields.number("embedding_multiplier"), attention_scale=fields.number("attention_multiplier"),
-        residual_multiplier=fields.number("residual_multiplier"), logits_divisor=fields.number("logits_scaling"),
+        residual_multiplier=residual_multiplier(fields), logits_divisor=fields.number("logits_scaling"),
     )  # fmt: skip
 
 
@@ -63,7 +63,10 @@ def _time_step_limits(stored: Any) -> tuple[float, float]:
     limits = [math.inf if each == {"__float__": "Infinity"} else each for each in stored if not isinstance(each, bool)]
     if len(limits) != 2 or not all(isinstance(each, int | float) for each in limits) or not limits[0] <= limits[1]:
         raise invalid_field("time_step_limit", f"must be a list of two numbers, got {stored!r}")
-    return float(limits[0]), float(limits[1])
+    try:
+        return float(limits[0]), float(limits[1])
+    except OverflowError:
+        raise invalid_field("time_step_limit", f"must be a list of two numbers, got {stored!r:.60}") from None
 
 
 def _source(config: DecoderConfig, name: str) -> TensorSource | None:

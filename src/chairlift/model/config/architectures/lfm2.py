@@ -3,10 +3,11 @@
 Source: transformers 5.23 models/lfm2.
 """
 
+from chairlift.core.numeric_limits import MAX_INT32
 from chairlift.model.config.architectures.architecture import Architecture, TensorSource
 from chairlift.model.config.architectures.decoder_fields import FULL, LLAMA_DEFAULTS, decoder_config
 from chairlift.model.config.architectures.qwen3_5 import check_state_kinds
-from chairlift.model.config.config_reader import ConfigReader
+from chairlift.model.config.config_reader import ConfigReader, invalid_field
 from chairlift.model.config.decoder_config import HEAD, DecoderConfig, LayerNorms
 from chairlift.model.config.state_layers import ShortConvConfig
 
@@ -26,7 +27,7 @@ LFM2_NORMS = LayerNorms(before_attention="operator_norm", before_mlp="ffn_norm")
 def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     layers, kinds = fields.size("num_hidden_layers"), fields.names("layer_types")
     if kinds is None:
-        full = fields.get("full_attn_idxs")
+        full = fields.indices("full_attn_idxs", layers)
         kinds = tuple(FULL if full is None or layer in full else CONVOLUTION for layer in range(layers))
     check_state_kinds(kinds, (CONVOLUTION, FULL), layers)
     state = ShortConvConfig(
@@ -49,7 +50,10 @@ def _intermediate_size(fields: ConfigReader) -> int:
     if (factor := fields.number_or_null("block_ffn_dim_multiplier")) is None:
         return size
     multiple = fields.size("block_multiple_of")
-    return -(-int(factor * size) // multiple) * multiple
+    scaled = factor * size
+    if not 1 <= scaled <= MAX_INT32:
+        raise invalid_field("block_ffn_dim_multiplier", f"makes an MLP of {scaled:g} neurons")
+    return -(-int(scaled) // multiple) * multiple
 
 
 def _source(config: DecoderConfig, name: str) -> TensorSource | None:

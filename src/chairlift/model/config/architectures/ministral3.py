@@ -16,7 +16,8 @@ _DEFAULT_ROPE = {
 
 
 def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
-    if fields.get("model_type") == "mistral":  # the wrapper's text part may be that of an older model
+    # The wrapper's text part is that of an older model unless it says something else.
+    if fields.get("model_type") in ("mistral", "mistral3"):
         return mistral.MISTRAL.read_config(architecture, fields.with_defaults(mistral.MISTRAL.defaults))
     rope = ConfigReader(fields.object("rope_scaling") or fields.object("rope_parameters"), {})
     length = rope.size_or("original_max_position_embeddings", fields.size("max_position_embeddings"))

@@ -13,12 +13,18 @@ from chairlift.model.config.architectures.decoder_fields import (
 )
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import DecoderConfig
-from chairlift.model.config.rope_config import read_ropes
+from chairlift.model.config.rope_config import LONG_ROPE_TYPES, lacking_feature, read_ropes
 
 
 def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     positions = fields.size("max_position_embeddings")
-    rope, _ = read_ropes(fields, positions, by_layer_type=False, head_dim=read_head_dim(fields))
+    # transformers takes "su" and "yarn" in old files for what is now "longrope".
+    long_types = (*LONG_ROPE_TYPES, "yarn")
+    rope, _ = read_ropes(
+        fields, positions, by_layer_type=False, head_dim=read_head_dim(fields), long_types=long_types
+    )  # fmt: skip
+    if rope.type not in ("default", "longrope"):
+        raise lacking_feature(f"rope_type {rope.type!r} is not supported in this architecture")
     return decoder_config(architecture, fields, same_window(fields), rope=rope, sliding_rope=rope)
 
 

@@ -1,8 +1,13 @@
 """QWEN3_MOE: Qwen3 with experts in all or some layers. Source: transformers 5.23 models/qwen3_moe."""
 
 from chairlift.model.config.architectures.architecture import Architecture
-from chairlift.model.config.architectures.decoder_fields import decoder_config, dense_layers
-from chairlift.model.config.architectures.qwen2 import QWEN2_DEFAULTS, qwen_windows
+from chairlift.model.config.architectures.decoder_fields import (
+    decoder_config,
+    dense_layers,
+    full_attention,
+    same_window,
+)
+from chairlift.model.config.architectures.qwen2 import QWEN2_DEFAULTS
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import HEAD, DecoderConfig
 from chairlift.model.config.experts_config import EXPERT_DEFAULTS, read_experts
@@ -10,8 +15,9 @@ from chairlift.model.config.experts_config import EXPERT_DEFAULTS, read_experts
 
 def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     bias = fields.flag("attention_bias")
+    windows = same_window(fields) if fields.flag("use_sliding_window") else full_attention(fields)
     return decoder_config(
-        architecture, fields, qwen_windows(fields), qkv_bias=bias, output_bias=bias, head_norm=HEAD,
+        architecture, fields, windows, qkv_bias=bias, output_bias=bias, head_norm=HEAD,
         experts=read_experts(architecture, fields), dense_layers=dense_layers(architecture, fields),
     )  # fmt: skip
 

@@ -29,9 +29,9 @@ def _unrotated_layers(fields: ConfigReader) -> tuple[int, ...]:
     if rotates is None:
         period = fields.size("no_rope_layer_interval")
         return tuple(layer for layer in range(layers) if (layer + 1) % period == 0)
-    if len(rotates) != layers:
+    if len(rotates) < layers:
         raise ModelError(f"config.json: no_rope_layers has {len(rotates)} entries, num_hidden_layers is {layers}")
-    return tuple(layer for layer, rotated in enumerate(rotates) if not rotated)
+    return tuple(layer for layer, rotated in enumerate(rotates[:layers]) if not rotated)
 
 
 SMOLLM3 = Architecture(

@@ -138,6 +138,8 @@ def canonical_experts(
             if len(unpaired[place]) == 2:
                 yield from _mxfp4(place, unpaired.pop(place))
         elif (found := _JOINED.fullmatch(name)) is not None:
+            if len(stored.shape) != 2:
+                raise damaged(stored, f"has shape {stored.shape}, a joined projection requires 2 axes")
             for part, rows in _gate_up_rows(stored, stored.shape[0], alternates=False):
                 yield f"{found[1]}.{part}_proj.weight", WeightSlice(stored, None, rows)
         else:
