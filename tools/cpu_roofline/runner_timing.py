@@ -10,7 +10,8 @@ from typing import Any
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_stats import StepStats
-from chairlift.model.backends.decoder_program import DecoderProgram, linears, packed
+from chairlift.model.backends.decoder_program import DecoderProgram, linears
+from chairlift.model.kernels.cpu.packing import packed_weight
 from chairlift.model.sampling.sampler import Sampler
 
 
@@ -60,7 +61,7 @@ def weight_bytes(program: DecoderProgram) -> int:
     """Return the bytes of all packed matrices that a step reads."""
     parts = program._parts
     matrices = (*(each.weight for each in linears(parts.layers)), parts.head)
-    return sum(part.nbytes for matrix in matrices for part in packed(matrix).memory)
+    return sum(part.nbytes for matrix in matrices for part in packed_weight(matrix).memory)
 
 
 @contextmanager

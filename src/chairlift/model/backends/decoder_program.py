@@ -35,15 +35,21 @@ from chairlift.model.backends.native_state_layers import NativeStates, StateBuff
 from chairlift.model.batch.input_batch import SlotBlockTables
 from chairlift.model.batch.state_cache import StateCache
 from chairlift.model.kernels.cpu import kernel_structs, library
-from chairlift.model.kernels.cpu.packing import PackedWeight, gated_rows, padded_inputs
+from chairlift.model.kernels.cpu.packing import (
+    PackedWeight,
+    packed_weight,
+    padded_bias,
+    padded_inputs,
+    row_quantization,
+    stored_width,
+)
 from chairlift.model.kernels.cpu.threads import ThreadPool
-from chairlift.model.kernels.cpu.weight_kinds import CODE_LAYOUTS, DTYPES
+from chairlift.model.kernels.cpu.weight_kinds import DTYPES
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.decoder import MLP, Attention, DecoderLayer, DecoderSpec
 from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.linear_and_rms_norm import Linear, RMSNorm
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
-from chairlift.model.weights.linear_weight import LinearWeight
 
 _MIN_RESERVED_TOKENS = 256
 
@@ -81,7 +87,7 @@ class DecoderProgram:
         self._block_tables: Callable[[], NDArray[np.int32] | None] = lambda: None  # weak reference, too
         self._plan = kernel_structs.Plan(block_size=block_size)
         self._plan_reference = ctypes.byref(self._plan)
-        self.lm_head = LMHead(packed(parts.head), parts.config.vocab_size, parts.config.final_softcap, dtype)
+        self.lm_head = LMHead(packed_weight(parts.head), parts.config.vocab_size, parts.config.final_softcap, dtype)
         self._decoder = library.DecoderHandle(pool.handle, instruction_set)
         self._handle = self._decoder.address
         self._inputs: dict[tuple[str, int], int] = {}
@@ -211,7 +217,7 @@ class DecoderProgram:
     def _add_buffers(self) -> _Buffers:
         config, own, add = self._parts.config, BUFFER_KINDS[self._dtype], self._add_buffer
         query_width = config.num_heads * config.head_dim
-        qkv_width = max(_stored_width(packed(layer.mixer.projection.weight)) for layer in self._parts.layers)
+        qkv_width = max(stored_width(packed_weight(layer.mixer.projection.weight)) for layer in self._parts.layers)
         has_post_norm = any(layer.after_attention or layer.after_mlp for layer in self._parts.layers)
         return _Buffers(
             x=add(library.F32, self._hidden), p=add(library.F32, qkv_width), q=add(own, query_width),
@@ -229,7 +235,7 @@ class DecoderProgram:
 
     def _input_of(self, name: str, linear: Linear) -> int:
         """Return the buffer n, a or m that a projection needs."""
-        is_quantized = packed(linear.weight).segments[0].kind not in DTYPES
+        is_quantized = row_quantization(packed_weight(linear.weight)) is not None
         return self._input(name, library.F32 if is_quantized else BUFFER_KINDS[self._dtype])
 
     def _add_operations(self) -> None:
@@ -245,8 +251,10 @@ class DecoderProgram:
         factor = 1.0 if scale is None else torch.tensor(scale, dtype=self._dtype).item()
         factor /= parts.config.residual_multiplier
         native.add_embed(self._handle, table, table_kind, packed_table, self._hidden, factor, on.x)
-        weights = [packed(linear.weight) for linear in linears(parts.layers)]
-        self._next_weights = {id(weight): following for weight, following in pairwise([*weights, packed(parts.head)])}
+        weights = [packed_weight(linear.weight) for linear in linears(parts.layers)]
+        self._next_weights = {
+            id(weight): following for weight, following in pairwise([*weights, packed_weight(parts.head)])
+        }
         for layer in parts.layers:
             self._add_layer(layer)
         self._add_norm(replace(parts.norm, weight=parts.norm.weight.float() / parts.config.logits_divisor), on.x, on.h)
@@ -315,11 +323,9 @@ class DecoderProgram:
 
     def _quantized_buffer(self, source: int, linear: Linear) -> int | None:
         """Return the buffer for the quantised rows of another one; None if the projection needs no quantised rows."""
-        weight = packed(linear.weight)
-        if (kind := weight.segments[0].kind) in DTYPES:
+        weight = packed_weight(linear.weight)
+        if (kind := row_quantization(weight)) is None:
             return None
-        # Rows of all kinds with groups are quantized in the same way.
-        kind = library.INT8_GROUP if kind in CODE_LAYOUTS else kind
         key = source, kind, padded_inputs(weight)
         if key not in self._quantized_buffers:
             buffer = self._native.add_buffer(self._handle, library.QUANTIZED, padded_inputs(weight), kind)
@@ -327,10 +333,9 @@ class DecoderProgram:
         return self._quantized_buffers[key]
 
     def _add_linear(self, linear: Linear, source: int, mode: int, target: int, activation: int = 0) -> None:
-        weight, bias = packed(linear.weight), None
+        weight, bias = packed_weight(linear.weight), None
         if linear.bias is not None:
-            rows = gated_rows(linear.bias) if mode == library.GATED else linear.bias
-            bias = self._keep(torch.nn.functional.pad(rows, (0, _stored_width(weight) - len(rows))))
+            bias = self._keep(padded_bias(linear.bias, weight, gated=mode == library.GATED))
         segments = (ctypes.POINTER(kernel_structs.Weight) * len(weight.segments))(*map(ctypes.pointer, weight.segments))
         self._native.add_linear(
             self._handle, source, segments, len(segments), bias, mode, activation,
@@ -364,18 +369,6 @@ class DecoderProgram:
         """Convert a tensor and keep it alive as long as the program; return its address."""
         self._tensors.append(tensor.to(dtype).contiguous())
         return self._tensors[-1].data_ptr()
-
-
-def _stored_width(weight: PackedWeight) -> int:
-    """Return the outputs that a product stores for a row: a segment ends with a whole panel if no other follows."""
-    *before, last = weight.segments
-    return int(sum(segment.outputs for segment in before) + last.panels * library.PANEL)
-
-
-def packed(weight: LinearWeight) -> PackedWeight:
-    """Return the weight, which must be packed."""
-    assert isinstance(weight, PackedWeight), "the native decoder needs packed weights"
-    return weight
 
 
 def linears(layers: Sequence[DecoderLayer]) -> Iterator[Linear]:

@@ -16,9 +16,15 @@ from torch import Tensor
 from chairlift.core.errors import ConfigError
 from chairlift.model.backends.native_attention import BUFFER_KINDS
 from chairlift.model.kernels.cpu import kernel_structs, library
-from chairlift.model.kernels.cpu.packing import PackedWeight, Packer, gated_rows, padded_inputs
+from chairlift.model.kernels.cpu.packing import (
+    PackedWeight,
+    Packer,
+    packed_weight,
+    padded_bias,
+    padded_inputs,
+    row_quantization,
+)
 from chairlift.model.kernels.cpu.threads import ThreadPool
-from chairlift.model.kernels.cpu.weight_kinds import CODE_LAYOUTS, DTYPES
 from chairlift.model.layers.expert_router import ExpertRouter
 from chairlift.model.layers.experts import Experts, SharedExpert
 from chairlift.model.layers.linear_and_rms_norm import Linear
@@ -46,7 +52,7 @@ class NativeExperts:
         They are two where the shared expert has codes and the others have not, or the reverse.
         """
         weights = [experts.weights.gate_up[0]] + ([experts.shared.gate_up.weight] if experts.shared else [])
-        return tuple(sorted({self._input_kind(_packed(each)) for each in weights}))
+        return tuple(sorted({self._input_kind(packed_weight(each)) for each in weights}))
 
     def add(
         self, experts: Experts, normed: Mapping[int, int], out: int, *, adds: bool, factor: float = 1.0,
@@ -66,12 +72,12 @@ class NativeExperts:
         """
         weights, shared = experts.weights, experts.shared
         count, chosen = len(weights.down), experts.router.config.experts_per_token
-        first, down = _packed(weights.gate_up[0]), _packed(weights.down[0])
+        first, down = packed_weight(weights.gate_up[0]), packed_weight(weights.down[0])
         self._kept.append(experts)
         self._quantized_rows.clear()
         plan, logits = self._add_router(experts.router, shared, normed, router_rows)
         kind = self._input_kind(first)
-        quantized_down, gated_kind = _row_kind(down), self._input_kind(down)
+        quantized_down, gated_kind = row_quantization(down), self._input_kind(down)
         call = kernel_structs.ExpertsCall(
             in_=self._quantized("rows", normed[kind], first),
             gathered=self._buffer_of_rows("gathered", kind, first, chosen),
@@ -93,7 +99,7 @@ class NativeExperts:
         return BUFFER_KINDS[self._dtype]
 
     def _input_kind(self, weight: PackedWeight) -> int:
-        return self._own_kind if _row_kind(weight) is None else library.F32
+        return self._own_kind if row_quantization(weight) is None else library.F32
 
     def _add_router(
         self, router: ExpertRouter, shared: SharedExpert | None, normed: Mapping[int, int], router_rows: int | None
@@ -119,7 +125,7 @@ class NativeExperts:
         logits = self._buffer("logits", library.F32, len(weight))
         bias = None
         if router.bias is not None:
-            bias = self._keep(torch.nn.functional.pad(router.bias, (0, _columns(packed) - len(router.bias))))
+            bias = self._keep(padded_bias(router.bias, packed, gated=False))
         self._linear(packed, source, bias, library.STORE, 0, logits)
         settings = kernel_structs.RouterSettings(
             num_experts=config.num_experts, experts_per_row=config.experts_per_token,
@@ -135,7 +141,7 @@ class NativeExperts:
 
     def _add_shared(self, shared: SharedExpert, normed: Mapping[int, int]) -> int:
         """Add the shared expert without its gate; return the buffer of its outputs."""
-        gate_up, down = _packed(shared.gate_up.weight), _packed(shared.down.weight)
+        gate_up, down = packed_weight(shared.gate_up.weight), packed_weight(shared.down.weight)
         source = normed[self._input_kind(gate_up)]
         gated = self._buffer("shared gated", self._input_kind(down), gate_up.shape[0] // 2)
         self._linear(
@@ -157,7 +163,7 @@ class NativeExperts:
 
     def _quantized(self, name: str, source: int, weight: PackedWeight) -> int:
         """Return the buffer that a weight multiplies: `source`, or its rows, which are quantized once in a layer."""
-        if _row_kind(weight) is None:
+        if row_quantization(weight) is None:
             return source
         target = self._buffer_of_rows(name, library.QUANTIZED, weight)
         if (source, target) not in self._quantized_rows:
@@ -167,7 +173,7 @@ class NativeExperts:
 
     def _buffer_of_rows(self, name: str, kind: int, weight: PackedWeight, pairs: int = 1) -> int:
         """Return a buffer of the inputs of a weight: of a kind, or quantized as it demands."""
-        if (row_kind := _row_kind(weight)) is None:
+        if (row_kind := row_quantization(weight)) is None:
             return self._buffer(name, kind, weight.shape[1], pairs=pairs)
         return self._buffer(name, library.QUANTIZED, padded_inputs(weight), row_kind, pairs)
 
@@ -184,9 +190,9 @@ class NativeExperts:
 
         Raises ConfigError for experts whose rows are quantized in several ways.
         """
-        packed = [_packed(each) for each in weights]
+        packed = [packed_weight(each) for each in weights]
         assert len({each.shape for each in packed}) == 1, "experts of several shapes"
-        if len({_row_kind(each) for each in packed}) > 1:
+        if len({row_quantization(each) for each in packed}) > 1:
             raise ConfigError(
                 "the native kernels cannot multiply experts of a layer some of which have codes and others have not; "
                 "set quantization to none", option="quantization",
@@ -201,36 +207,13 @@ class NativeExperts:
         """Return the address of biases [E, O] in the order of a weight's panels, [E, panels * 64]."""
         if biases is None:
             return None
-        return self._keep(torch.stack([_in_panels(bias, weight, gated=gated) for bias in biases]))
+        return self._keep(torch.stack([padded_bias(bias, weight, gated=gated) for bias in biases]))
 
     def _bias(self, linear: Linear, weight: PackedWeight, *, gated: bool) -> int | None:
-        return None if linear.bias is None else self._keep(_in_panels(linear.bias, weight, gated=gated))
+        return None if linear.bias is None else self._keep(padded_bias(linear.bias, weight, gated=gated))
 
     def _keep(self, tensor: Tensor) -> int:
         """Convert a tensor to float32 and keep it alive; return its address."""
         kept = tensor.float().contiguous()
         self._kept.append(kept)
         return kept.data_ptr()
-
-
-def _packed(weight: LinearWeight) -> PackedWeight:
-    assert isinstance(weight, PackedWeight), "the native decoder needs packed weights"
-    return weight
-
-
-def _row_kind(weight: PackedWeight) -> int | None:
-    """Return how the rows that a weight multiplies are quantized; None if they are not."""
-    kind = int(weight.segments[0].kind)
-    if kind in DTYPES:
-        return None
-    return library.INT8_GROUP if kind in CODE_LAYOUTS else kind
-
-
-def _columns(weight: PackedWeight) -> int:
-    *before, last = weight.segments
-    return int(sum(segment.outputs for segment in before) + last.panels * library.PANEL)
-
-
-def _in_panels(bias: Tensor, weight: PackedWeight, *, gated: bool) -> Tensor:
-    rows = gated_rows(bias) if gated else bias
-    return torch.nn.functional.pad(rows.float(), (0, _columns(weight) - len(rows)))

@@ -1,5 +1,7 @@
 """load_decoder: loads the parts of the decoder that a DecoderConfig describes, for every architecture."""
 
+from itertools import count
+
 import torch
 
 from chairlift.model.config.decoder_config import DecoderConfig
@@ -37,7 +39,8 @@ def load_decoder(
         device: device of cosines and sines.
     """
     tables: dict[RopeConfig | None, RopeTable] = {}
-    for rope in dict.fromkeys(config.layer_ropes):
+    ropes = config.layer_ropes
+    for rope in dict.fromkeys(ropes):
         if rope is None:
             tables[rope] = RopeTable.identity(config.head_dim, positions, rope_dtype, device)
         else:
@@ -52,20 +55,22 @@ def load_decoder(
     def norm_of(layer: str, name: str | None) -> RMSNorm | None:
         return None if name is None else norm(f"{layer}.{name}")
 
-    attention_layers = [layer for layer in range(config.num_layers) if config.state_of(layer) is None]
-
-    def mixer(index: int, name: str) -> Attention | StateLayer:
-        if (state := config.state_of(index)) is not None:
-            return load_state_layer(loader, name, state, hidden)
-        place, rope = attention_layers.index(index), tables[config.layer_ropes[index]]
-        return load_attention(loader, f"{name}.self_attn", config, place, groups, rope, scales)
+    # Index of each layer among those of its kind: with attention, or with a state.
+    attention_places, state_places = count(), count()
 
     def layer(index: int) -> DecoderLayer:
         name, norms = f"model.layers.{index}", config.norms
-        num_states = sum(config.state_of(before) is not None for before in range(index))
+        mixer: Attention | StateLayer
+        state_index = -1
+        before_attention = norm_of(name, norms.before_attention)
+        if (state := config.state_of(index)) is not None:
+            mixer, state_index = load_state_layer(loader, name, state, hidden), next(state_places)
+        else:
+            place, rope = next(attention_places), tables[ropes[index]]
+            mixer = load_attention(loader, f"{name}.self_attn", config, place, groups, rope, scales)
         return DecoderLayer(
-            before_attention=norm_of(name, norms.before_attention),
-            mixer=mixer(index, name),
+            before_attention=before_attention,
+            mixer=mixer,
             after_attention=norm_of(name, norms.after_attention),
             before_mlp=norm_of(name, norms.before_mlp),
             mlp=MLP.load(loader, f"{name}.mlp", config)
@@ -73,7 +78,7 @@ def load_decoder(
             else Experts.load(loader, f"{name}.mlp", experts, hidden),
             after_mlp=norm_of(name, norms.after_mlp),
             residual_multiplier=config.residual_multiplier,
-            state_index=-1 if config.state_of(index) is None else num_states,
+            state_index=state_index,
         )
 
     table = loader.embedding("model.embed_tokens.weight", (config.vocab_size, hidden), tied=config.tie_word_embeddings)

@@ -11,10 +11,12 @@ from typing import Any
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.batch.kv_cache_shape import SPARE_BLOCKS, KVCacheShape, full_length_blocks
+from chairlift.model.batch.state_cache import state_dtype
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.state_layers import StateShape
+from chairlift.model.device.dtypes import torch_dtype
 from chairlift.model.runner.free_memory import FreeMemory, gibibytes
 from chairlift.model.runner.kv_cache_sizing import CACHED_BYTES, cache_budget
 
@@ -112,7 +114,7 @@ def plan_states(
     windows = LayerGroups.of(model.layer_windows).windows
     is_default = on_host and options.max_memory is None and options.num_blocks is None
     return size_states(
-        model.state_shapes, 8 if model.dtype == "float64" else 4, budget, options.max_running_requests,
+        model.state_shapes, state_dtype(torch_dtype(model.dtype)).itemsize, budget, options.max_running_requests,
         kv_bytes=(full_length_blocks(pool, windows) + SPARE_BLOCKS) * pool.page_bytes,
         max_checkpoint_bytes=CACHED_BYTES if is_default else None,
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,11 +9,11 @@ from torch import Tensor
 
 from chairlift.model.kernels.block_rows import BlockRows
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import StoredWeight
+from chairlift.model.weights.stored_weight import PartOfWeight, StoredWeight
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRows:
+class StoredRows(PartOfWeight):
     """A StoredWeight (stored_weight.py) that is some rows of another one.
 
     Attributes:
@@ -26,29 +25,9 @@ class StoredRows:
     rows: Sequence[int]
 
     @property
-    def file(self) -> Path:
-        """See StoredWeight."""
-        return self.whole.file
-
-    @property
-    def name(self) -> str:
-        """See StoredWeight."""
-        return self.whole.name
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """See StoredWeight."""
         return (len(self.rows), *self.whole.shape[1:])
-
-    @property
-    def dtype(self) -> str:
-        """See StoredWeight."""
-        return self.whole.dtype
-
-    @property
-    def dense_dtype(self) -> str | None:
-        """See StoredWeight."""
-        return self.whole.dense_dtype
 
     def dense(self, part: Part | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """See StoredWeight; of adjacent rows no others are read."""

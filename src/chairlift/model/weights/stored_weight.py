@@ -94,6 +94,34 @@ class DenseOnly:
         raise AssertionError("a weight without codes")
 
 
+class PartOfWeight:
+    """The attributes of a StoredWeight that is a part of another one, which are those of the whole."""
+
+    __slots__ = ()
+
+    whole: StoredWeight
+
+    @property
+    def file(self) -> Path:
+        """See StoredWeight."""
+        return self.whole.file
+
+    @property
+    def name(self) -> str:
+        """See StoredWeight."""
+        return self.whole.name
+
+    @property
+    def dtype(self) -> str:
+        """See StoredWeight."""
+        return self.whole.dtype
+
+    @property
+    def dense_dtype(self) -> str | None:
+        """See StoredWeight."""
+        return self.whole.dense_dtype
+
+
 def damaged(stored: StoredWeight, problem: str) -> ModelError:
     """Return the error for a tensor that cannot be read; it names the tensor and its file."""
     return ModelError(f"tensor {stored.name} in {stored.file} {problem}", file=str(stored.file), tensor=stored.name)

@@ -11,6 +11,11 @@ from typing import Any
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import DecoderConfig
 
+TEXT_WRAPPER_PREFIXES = (
+    "vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.",
+)  # fmt: skip
+"""Architecture.ignored_prefixes of wrappers that most multimodal models have."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GGUFArchitecture:

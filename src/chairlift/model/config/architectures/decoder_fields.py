@@ -11,8 +11,8 @@ from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.experts_config import sparse_layers
 from chairlift.model.config.rope_config import RopeConfig, lacking_feature, read_ropes
 
-FULL, SLIDING = "full_attention", "sliding_attention"
-"""Entries of layer_types."""
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
+"""Entries of layer_types; a LINEAR layer keeps a state."""
 
 LLAMA_DEFAULTS = {
     "num_key_value_heads": None, "head_dim": None, "hidden_act": "silu", "max_position_embeddings": 2048,
@@ -136,14 +136,24 @@ def full_attention(fields: ConfigReader) -> tuple[None, ...]:
 
 def windows_of_kinds(kinds: Sequence[str], window: int | None, layers: int) -> tuple[int | None, ...]:
     """Return layer_windows for the entries of layer_types. Raises ModelError for entries that do not fit."""
-    if len(kinds) != layers:
-        raise ModelError(f"config.json: layer_types has {len(kinds)} entries, num_hidden_layers is {layers}")
-    unknown = set(kinds) - {FULL, SLIDING}
-    if unknown:
-        raise ModelError(f"config.json: layer_types {sorted(unknown)} are not supported")
+    _check_kinds(kinds, (SLIDING, FULL), layers)
     if window is None and SLIDING in kinds:
         raise ModelError("config.json: layer_types has sliding_attention, but sliding_window is missing")
     return tuple(window if kind == SLIDING else None for kind in kinds)
+
+
+def check_state_kinds(kinds: Sequence[str], state_kind: str, layers: int) -> None:
+    """Raise ModelError unless each layer has a state of this kind or full attention, and one has attention."""
+    _check_kinds(kinds, (state_kind, FULL), layers)
+    if FULL not in kinds:
+        raise ModelError("config.json: layer_types has no layer with attention, which is not supported")
+
+
+def _check_kinds(kinds: Sequence[str], known: Sequence[str], layers: int) -> None:
+    if len(kinds) != layers:
+        raise ModelError(f"config.json: layer_types has {len(kinds)} entries, num_hidden_layers is {layers}")
+    if unknown := set(kinds) - set(known):
+        raise ModelError(f"config.json: layer_types {sorted(unknown)} are not supported")
 
 
 def read_activation(fields: ConfigReader) -> str:

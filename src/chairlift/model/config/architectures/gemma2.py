@@ -3,22 +3,38 @@
 Source: transformers 5.23 models/gemma2.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 from chairlift.core.errors import ModelError
 from chairlift.model.config.architectures.architecture import Architecture
 from chairlift.model.config.architectures.decoder_fields import decoder_config, layer_windows
-from chairlift.model.config.architectures.gemma3 import GEMMA_NORMS
 from chairlift.model.config.config_reader import ConfigReader
-from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.decoder_config import DecoderConfig, LayerNorms
+
+GEMMA_NORMS = LayerNorms(
+    before_attention="input_layernorm", after_attention="post_attention_layernorm",
+    before_mlp="pre_feedforward_layernorm", after_mlp="post_feedforward_layernorm",
+)  # fmt: skip
 
 
-def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
+def gemma_config(
+    architecture: str, fields: ConfigReader, windows: Sequence[int | None], **own: Any
+) -> DecoderConfig:  # fmt: skip
+    """Read the config of a Gemma; arguments as in decoder_config."""
     bias = fields.flag("attention_bias")
     if fields.flag_or("use_bidirectional_attention", False):
         raise ModelError("config.json: use_bidirectional_attention is not supported; only causal attention is")
     return decoder_config(
-        architecture, fields, layer_windows(fields, lambda layer: layer % 2 == 0), qkv_bias=bias, output_bias=bias,
-        norms=GEMMA_NORMS, norm_offset=1.0, embed_scale=fields.size("hidden_size") ** 0.5,
-        attention_scale=fields.number("query_pre_attn_scalar") ** -0.5,
+        architecture, fields, windows, qkv_bias=bias, output_bias=bias, norms=GEMMA_NORMS, norm_offset=1.0,
+        embed_scale=fields.size("hidden_size") ** 0.5,
+        attention_scale=fields.number("query_pre_attn_scalar") ** -0.5, **own,
+    )  # fmt: skip
+
+
+def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
+    return gemma_config(
+        architecture, fields, layer_windows(fields, lambda layer: layer % 2 == 0),
         attention_softcap=fields.number_or_null("attn_logit_softcapping"),
         final_softcap=fields.number_or_null("final_logit_softcapping"),
     )  # fmt: skip

@@ -4,18 +4,13 @@ Norms come before and after attention and MLP, embeddings are scaled by sqrt(hid
 models/gemma3.
 """
 
-from chairlift.core.errors import ModelError
-from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture
-from chairlift.model.config.architectures.decoder_fields import FULL, SLIDING, decoder_config, windows_of_kinds
+from chairlift.model.config.architectures.architecture import TEXT_WRAPPER_PREFIXES, Architecture, GGUFArchitecture
+from chairlift.model.config.architectures.decoder_fields import layer_windows
+from chairlift.model.config.architectures.gemma2 import gemma_config
 from chairlift.model.config.architectures.qwen3 import QWEN3_GGUF_LAYER
 from chairlift.model.config.config_reader import ConfigReader
-from chairlift.model.config.decoder_config import HEAD, DecoderConfig, LayerNorms
+from chairlift.model.config.decoder_config import HEAD, DecoderConfig
 from chairlift.model.config.rope_config import read_ropes
-
-GEMMA_NORMS = LayerNorms(
-    before_attention="input_layernorm", after_attention="post_attention_layernorm",
-    before_mlp="pre_feedforward_layernorm", after_mlp="post_feedforward_layernorm",
-)  # fmt: skip
 
 GEMMA_GGUF_LAYER = {
     **QWEN3_GGUF_LAYER,
@@ -28,26 +23,13 @@ GEMMA_GGUF_LAYER = {
 def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     """Read the config. attn_logit_softcapping is ignored, as transformers' Gemma 3 never applies it."""
     full, sliding = read_ropes(fields, fields.size("max_position_embeddings"), by_layer_type=True)
-    bias = fields.flag("attention_bias")
-    windows = _windows(fields)
-    if fields.flag_or("use_bidirectional_attention", False):
-        raise ModelError("config.json: use_bidirectional_attention is not supported; only causal attention is")
-    return decoder_config(
-        architecture, fields, windows, rope=full, sliding_rope=sliding, qkv_bias=bias, output_bias=bias,
-        head_norm=HEAD, norms=GEMMA_NORMS, norm_offset=1.0, embed_scale=fields.size("hidden_size") ** 0.5,
-        attention_scale=fields.number("query_pre_attn_scalar") ** -0.5,
+    own = "_sliding_window_pattern"
+    pattern = own if own in fields else "sliding_window_pattern"
+    return gemma_config(
+        architecture, fields, layer_windows(fields, lambda layer: (layer + 1) % fields.size(pattern) != 0),
+        rope=full, sliding_rope=sliding, head_norm=HEAD,
         final_softcap=fields.number_or_none("final_logit_softcapping"),
     )  # fmt: skip
-
-
-def _windows(fields: ConfigReader) -> tuple[int | None, ...]:
-    layers, window = fields.size("num_hidden_layers"), fields.size_or_none("sliding_window")
-    kinds = fields.names("layer_types")
-    if kinds is None:
-        own = "_sliding_window_pattern"
-        pattern = fields.size(own if own in fields else "sliding_window_pattern")
-        kinds = tuple(SLIDING if (layer + 1) % pattern else FULL for layer in range(layers))
-    return windows_of_kinds(kinds, window, layers)
 
 
 GEMMA3 = Architecture(
@@ -61,9 +43,7 @@ GEMMA3 = Architecture(
         "final_logit_softcapping": None, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
     },
     read_config=_read_config,
-    ignored_prefixes=(
-        "vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.",
-    ),
+    ignored_prefixes=TEXT_WRAPPER_PREFIXES,
     gguf=GGUFArchitecture(
         name="gemma3", architecture="Gemma3ForCausalLM", model_type="gemma3_text", layer_names=GEMMA_GGUF_LAYER,
         norm_offset=1.0, full_layer_period=6, has_query_scalar=True, exceeds_float16=True,

@@ -17,20 +17,25 @@ LEAST_MULTIPLIER, LARGEST_MULTIPLIER = 1e-3, 1e3
 """The native kernels divide by the multiplier and by its square, in float32."""
 
 
-def residual_multiplier(fields: ConfigReader) -> float:
-    """Return the factor on what layers add; raises UnsupportedArchitecture for one of no published model."""
-    multiplier = fields.number("residual_multiplier")
-    if not LEAST_MULTIPLIER <= multiplier <= LARGEST_MULTIPLIER:
-        raise lacking_feature(f"residual_multiplier {multiplier:g} is not supported")
-    return multiplier
+def multipliers(fields: ConfigReader) -> dict[str, float]:
+    """Return the fields of DecoderConfig for Granite's four multipliers.
+
+    Raises UnsupportedArchitecture for a factor on what layers add that no published model has.
+    """
+    residual = fields.number("residual_multiplier")
+    if not LEAST_MULTIPLIER <= residual <= LARGEST_MULTIPLIER:
+        raise lacking_feature(f"residual_multiplier {residual:g} is not supported")
+    return {
+        "embed_scale": fields.number("embedding_multiplier"), "residual_multiplier": residual,
+        "attention_scale": fields.number("attention_multiplier"), "logits_divisor": fields.number("logits_scaling"),
+    }  # fmt: skip
 
 
 def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     bias = fields.flag("attention_bias")
     return decoder_config(
         architecture, fields, full_attention(fields), qkv_bias=bias, output_bias=bias, mlp_bias=fields.flag("mlp_bias"),
-        embed_scale=fields.number("embedding_multiplier"), attention_scale=fields.number("attention_multiplier"),
-        residual_multiplier=residual_multiplier(fields), logits_divisor=fields.number("logits_scaling"),
+        **multipliers(fields),
     )  # fmt: skip
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from chairlift.core.errors import ModelError
 from chairlift.model.config.architectures.architecture import Architecture, TensorSource
-from chairlift.model.config.architectures.decoder_fields import FULL, decoder_config
-from chairlift.model.config.architectures.granite import GRANITE_DEFAULTS, residual_multiplier
-from chairlift.model.config.architectures.qwen3_5 import LINEAR, check_state_kinds
+from chairlift.model.config.architectures.decoder_fields import FULL, LINEAR, check_state_kinds, decoder_config
+from chairlift.model.config.architectures.granite import GRANITE_DEFAULTS, multipliers
 from chairlift.model.config.config_reader import ConfigReader, invalid_field
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.experts_config import EXPERT_DEFAULTS, read_experts
@@ -25,7 +24,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     layers = fields.size("num_hidden_layers")
     kinds = fields.names("layer_types") or fields.names("layers_block_type") or (LINEAR,) * layers
     kinds = tuple(_KINDS.get(kind, kind) for kind in kinds)
-    check_state_kinds(kinds, (LINEAR, FULL), layers)
+    check_state_kinds(kinds, LINEAR, layers)
     position = fields.get("position_embedding_type")
     if position not in (None, "rope", "nope"):
         raise lacking_feature(f"position_embedding_type {position!r} is not supported; supported are rope and nope")
@@ -35,8 +34,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
         unrotated_layers=() if position == "rope" else tuple(range(layers)),
         state_layers=tuple(state if kind == LINEAR else None for kind in kinds),
         intermediate_size=fields.size("shared_intermediate_size"),
-        embed_scale=fields.number("embedding_multiplier"), attention_scale=fields.number("attention_multiplier"),
-        residual_multiplier=residual_multiplier(fields), logits_divisor=fields.number("logits_scaling"),
+        **multipliers(fields),
     )  # fmt: skip
 
 

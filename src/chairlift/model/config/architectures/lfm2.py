@@ -5,8 +5,7 @@ Source: transformers 5.23 models/lfm2.
 
 from chairlift.core.numeric_limits import MAX_INT32
 from chairlift.model.config.architectures.architecture import Architecture, TensorSource
-from chairlift.model.config.architectures.decoder_fields import FULL, LLAMA_DEFAULTS, decoder_config
-from chairlift.model.config.architectures.qwen3_5 import check_state_kinds
+from chairlift.model.config.architectures.decoder_fields import FULL, LLAMA_DEFAULTS, check_state_kinds, decoder_config
 from chairlift.model.config.config_reader import ConfigReader, invalid_field
 from chairlift.model.config.decoder_config import HEAD, DecoderConfig, LayerNorms
 from chairlift.model.config.state_layers import ShortConvConfig
@@ -29,7 +28,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     if kinds is None:
         full = fields.indices("full_attn_idxs", layers)
         kinds = tuple(FULL if full is None or layer in full else CONVOLUTION for layer in range(layers))
-    check_state_kinds(kinds, (CONVOLUTION, FULL), layers)
+    check_state_kinds(kinds, CONVOLUTION, layers)
     state = ShortConvConfig(
         hidden_size=fields.size("hidden_size"), conv_width=fields.size("conv_L_cache"), bias=fields.flag("conv_bias")
     )

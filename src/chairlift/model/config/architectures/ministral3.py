@@ -4,7 +4,7 @@ Source: transformers 5.23 models/ministral3.
 """
 
 from chairlift.model.config.architectures import mistral
-from chairlift.model.config.architectures.architecture import Architecture
+from chairlift.model.config.architectures.architecture import TEXT_WRAPPER_PREFIXES, Architecture
 from chairlift.model.config.architectures.decoder_fields import LLAMA_DEFAULTS, decoder_config, same_window
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import DecoderConfig, QueryScaling
@@ -37,7 +37,5 @@ MINISTRAL3 = Architecture(
         "rope_parameters": _DEFAULT_ROPE,
     },
     read_config=_read_config,
-    ignored_prefixes=(
-        "vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.",
-    ),
+    ignored_prefixes=TEXT_WRAPPER_PREFIXES,
 )  # fmt: skip

@@ -6,17 +6,20 @@ Source: transformers 5.23 models/qwen3_5 and models/qwen3_5_moe.
 
 from typing import Any
 
-from chairlift.core.errors import ModelError
 from chairlift.model.config.architectures.architecture import Architecture, TensorSource
-from chairlift.model.config.architectures.decoder_fields import FULL, LLAMA_DEFAULTS, decoder_config, read_head_dim
+from chairlift.model.config.architectures.decoder_fields import (
+    FULL,
+    LINEAR,
+    LLAMA_DEFAULTS,
+    check_state_kinds,
+    decoder_config,
+    read_head_dim,
+)
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import HEAD, DecoderConfig
 from chairlift.model.config.experts_config import EXPERT_DEFAULTS, read_experts
 from chairlift.model.config.rope_config import read_ropes
 from chairlift.model.config.state_layers import GatedDeltaNetConfig
-
-LINEAR = "linear_attention"
-"""Entry of layer_types of a layer that keeps a state."""
 
 DELTA_NET_DEFAULTS = {
     **LLAMA_DEFAULTS, "num_attention_heads": 16, "head_dim": 256, "max_position_embeddings": 32768,
@@ -32,7 +35,7 @@ def delta_net_config(architecture: str, fields: ConfigReader, **own: Any) -> Dec
     if kinds is None:
         period = fields.size("full_attention_interval")
         kinds = tuple(LINEAR if (layer + 1) % period else FULL for layer in range(layers))
-    check_state_kinds(kinds, (LINEAR, FULL), layers)
+    check_state_kinds(kinds, LINEAR, layers)
     rope, _ = read_ropes(
         fields, fields.size("max_position_embeddings"), by_layer_type=False, head_dim=read_head_dim(fields)
     )
@@ -42,16 +45,6 @@ def delta_net_config(architecture: str, fields: ConfigReader, **own: Any) -> Dec
         output_bias=bias, head_norm=HEAD, norm_offset=1.0, has_output_gate=True,
         state_layers=tuple(state if kind == LINEAR else None for kind in kinds), **own,
     )  # fmt: skip
-
-
-def check_state_kinds(kinds: tuple[str, ...], known: tuple[str, ...], layers: int) -> None:
-    """Raise ModelError unless there is a known kind for each layer, and attention in one of them."""
-    if len(kinds) != layers:
-        raise ModelError(f"config.json: layer_types has {len(kinds)} entries, num_hidden_layers is {layers}")
-    if unknown := set(kinds) - set(known):
-        raise ModelError(f"config.json: layer_types {sorted(unknown)} are not supported")
-    if known[-1] not in kinds:
-        raise ModelError("config.json: layer_types has no layer with attention, which is not supported")
 
 
 def read_delta_net(fields: ConfigReader) -> GatedDeltaNetConfig:

@@ -208,6 +208,26 @@ def padded_inputs(weight: PackedWeight) -> int:
     return int(first.steps) * INPUTS_PER_STEP[first.kind]
 
 
+def packed_weight(weight: object) -> PackedWeight:
+    """Return a weight of a model, which must be packed."""
+    assert isinstance(weight, PackedWeight), "the native decoder needs packed weights"
+    return weight
+
+
+def row_quantization(weight: PackedWeight) -> int | None:
+    """Return the kind in which rows are quantized for products with a weight; None if they are not quantized."""
+    kind = int(weight.segments[0].kind)
+    if kind in DTYPES:
+        return None
+    return library.INT8_GROUP if kind in CODE_LAYOUTS else kind  # all kinds with groups have the same rows
+
+
+def stored_width(weight: PackedWeight) -> int:
+    """Return the outputs that a product stores for a row: a segment ends with a whole panel if no other follows."""
+    *before, last = weight.segments
+    return int(sum(segment.outputs for segment in before) + last.panels * PANEL)
+
+
 def gated_rows(gate_up: Tensor) -> Tensor:
     """Return gates and ups [2 I, ...] in the order of a gated pair's panels: 16 gates, 16 ups, and so on."""
     gates, ups = gate_up.chunk(2)
@@ -215,3 +235,9 @@ def gated_rows(gate_up: Tensor) -> Tensor:
     pad = [0] * (2 * (gates.ndim - 1)) + [0, padding]
     runs = [torch.nn.functional.pad(each, pad).view(-1, 16, *gates.shape[1:]) for each in (gates, ups)]
     return torch.stack(runs, 1).flatten(0, 2)
+
+
+def padded_bias(bias: Tensor, weight: PackedWeight, *, gated: bool) -> Tensor:
+    """Return a bias [O] in float32 in the order of a weight's panels, with zeros to the end of the last one."""
+    rows = gated_rows(bias) if gated else bias
+    return torch.nn.functional.pad(rows.float(), (0, stored_width(weight) - len(rows)))

@@ -17,14 +17,13 @@ A slice of a stacked tensor reads no more of the file than its expert.
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from chairlift.model.weights.formats.mxfp4 import mxfp4_experts
 from chairlift.model.weights.shard import Part
-from chairlift.model.weights.stored_weight import DenseOnly, StoredWeight, damaged
+from chairlift.model.weights.stored_weight import DenseOnly, PartOfWeight, StoredWeight, damaged
 
 _W = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
 
@@ -55,7 +54,7 @@ _JOINED = re.compile(r"(.*\.mlp\.shared_expert)\.gate_up_proj\.weight")
 
 
 @dataclass(frozen=True, slots=True)
-class WeightSlice(DenseOnly):
+class WeightSlice(PartOfWeight, DenseOnly):
     """A StoredWeight (stored_weight.py): a matrix or a vector that is a part of another one.
 
     Attributes:
@@ -71,31 +70,11 @@ class WeightSlice(DenseOnly):
     is_transposed: bool = False
 
     @property
-    def file(self) -> Path:
-        """See StoredWeight."""
-        return self.whole.file
-
-    @property
-    def name(self) -> str:
-        """See StoredWeight: that of the whole."""
-        return self.whole.name
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """See StoredWeight."""
         axes = self.whole.shape[self.index is not None :]
         inputs = () if len(axes) == 1 else (axes[0 if self.is_transposed else 1],)
         return len(self.rows), *inputs
-
-    @property
-    def dtype(self) -> str:
-        """See StoredWeight."""
-        return self.whole.dtype
-
-    @property
-    def dense_dtype(self) -> str | None:
-        """See StoredWeight."""
-        return self.whole.dense_dtype
 
     def dense(self, part: Part | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """See StoredWeight."""
