@@ -67,6 +67,27 @@ def test_a_rank_that_no_other_meets_gives_up(tmp_path: Path, monkeypatch: pytest
         Communicator(Shard(0, 2), tmp_path / "ranks", CPU)
 
 
+def test_a_rank_whose_peer_ends_while_they_connect_says_so_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What gloo says where a peer ended while it connected; that moment cannot be chosen from outside."""
+    reason = (
+        "Gloo connectFullMesh failed with [/source/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
+        "[127.0.0.1]:47804. This is typically caused by a remote worker crashing. Check the logs. GLHF!"
+    )
+
+    def connect(self: Communicator, store: object) -> None:
+        raise RuntimeError(reason)
+
+    monkeypatch.setattr(Communicator, "_connect_gloo", connect)
+    with pytest.raises(EngineDead) as raised:
+        Communicator(Shard(0, 2), tmp_path / "ranks", CPU)
+    assert str(raised.value) == (
+        "rank 0 cannot connect to the other ranks: Gloo connectFullMesh failed with Connection closed by peer "
+        "[127.0.0.1]:47804"
+    )
+
+
 def test_a_rank_stops_connecting_when_another_is_known_to_be_lost(tmp_path: Path) -> None:
     checks: list[None] = []
 

@@ -137,10 +137,13 @@ def test_a_rank_that_cannot_load_says_why_and_ends(rank: Rank, tmp_path: Path) -
 
 
 def test_a_rank_that_loses_the_others_says_so(rank: Rank, tmp_path: Path) -> None:
-    """Rank 0 ends after they have connected; only rank 0's process is to blame, which others tell."""
-    rank.send(StartRank(CONFIG, 1, 2, str(tmp_path / "file"), 30))
+    """Rank 0 ends after the start of both; only rank 0's process is to blame, which others tell."""
+    rank.send(StartRank(CONFIG, 1, 2, str(tmp_path / "file"), 30), Launch(plan_of(0, 7)))
     assert rank.read() == Loading()
-    del Communicator(Shard(0, 2), tmp_path / "file", CPU)._group
+    communicator = Communicator(Shard(0, 2), tmp_path / "file", CPU)
+    communicator.minimum(2**30)  # the free memory: rank 1 may be connecting until it takes part in a collective
+    assert rank.read() == Started()
+    communicator.close()
     lost = rank.read()
     assert isinstance(lost, PeersLost) and lost.reason.startswith("rank 1 lost the other ranks in a collective: ")
     assert rank.read() is None

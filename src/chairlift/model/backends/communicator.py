@@ -30,7 +30,7 @@ STEP_SECONDS = 90.0
 CHECK_SECONDS = 0.1
 """Seconds between two checks, while a rank connects, of whether the others still can."""
 
-_LOCATION = re.compile(r"^\[\S+\] ")
+_LOCATION = re.compile(r"\[\S+:\d+\] ")
 """Where in its own source gloo noticed an error."""
 
 
@@ -68,7 +68,7 @@ class Communicator:
             self._group: Any = connect(store) if check_others is None else self._connect(lambda: connect(store), store)
             self._limit(STEP_SECONDS)
         except (RuntimeError, ValueError) as error:
-            raise EngineDead(f"rank {shard.rank} cannot connect to the other ranks: {error}") from error
+            raise EngineDead(f"rank {shard.rank} cannot connect to the other ranks: {_reason(error)}") from error
 
     def all_reduce(self, values: Tensor) -> Tensor:
         """Add up a tensor over the ranks; returns the sum, in the same memory where that is contiguous."""
@@ -112,8 +112,7 @@ class Communicator:
         try:
             start().wait()
         except RuntimeError as error:
-            reason = _LOCATION.sub("", str(error).partition(". This is typically caused")[0].partition("\n")[0])
-            self.failure = EngineDead(f"rank {self.shard.rank} lost the other ranks in a collective: {reason}")
+            self.failure = EngineDead(f"rank {self.shard.rank} lost the other ranks in a collective: {_reason(error)}")
             raise self.failure from error
 
     def _connect(self, connect: Callable[[], Any], store: Any) -> Any:
@@ -161,3 +160,8 @@ class Communicator:
         options = nccl.Options()
         options._timeout = timedelta(seconds=CONNECT_SECONDS)
         return nccl(store, self.shard.rank, self.shard.num_ranks, options)
+
+
+def _reason(error: Exception) -> str:
+    """Return what torch says of an error, without its advice and its source's lines."""
+    return _LOCATION.sub("", str(error).partition(". This is typically caused")[0].partition("\n")[0])
