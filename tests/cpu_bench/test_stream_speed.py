@@ -67,7 +67,27 @@ def test_both_engines_have_the_same_file(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(stream_speed, "exchange", exchange)
     ggufs = {"@q4_0": tmp_path / "a.gguf"}
-    found = compare_streams(tmp_path / "model", [str(llama_in(tmp_path))], ggufs, 2, ["Q4_0", "int4"])
+    *_, found = compare_streams(tmp_path / "model", [str(llama_in(tmp_path))], ggufs, 2, ["Q4_0", "int4"])
     assert found["ratios"] == {name: dict.fromkeys(RATES, 1.0) for name in ("int4", "Q4_0")}
     chosen = [(Path(spec["model"]).name, spec["options"]["quantization"]) for spec in specs]
     assert chosen == [("a.gguf", "auto"), ("model", "int4"), ("model", "int4"), ("a.gguf", "auto")]
+
+
+def test_a_comparison_that_is_ended_early_leaves_the_pairs_that_it_has_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quantizations: list[str] = []
+
+    def exchange(command: Sequence[str], spec: bytes, **_: object) -> dict[str, Any]:
+        quantizations.append(json.loads(spec)["options"]["quantization"])
+        if len(quantizations) == 2:
+            raise KeyboardInterrupt
+        return {"rates": RATES}
+
+    monkeypatch.setattr(stream_speed, "exchange", exchange)
+    llama_in(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        main(["streams", str(tmp_path), "--models", "smol135", "--into", str(tmp_path), "--pairs", "int4,int8"])
+    report = json.loads((tmp_path / "cpu-smol135-streams.json").read_text())
+    assert quantizations == ["int4", "int8"]
+    assert report["ratios"] == {"int4": dict.fromkeys(RATES, 1.0)}

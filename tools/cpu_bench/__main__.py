@@ -65,14 +65,17 @@ def _compare_streams(
     source, folder = environment.source(), environments.model(model)
     llama = [str(environments.batched_bench), "-t", str(len(usable_cpus()))]
     ggufs = {label: environments.gguf(label, model) for label in {PAIRS[name].label for name in pairs}}
-    result = {"model": model, **compare_streams(folder, llama, ggufs, repeat, pairs)}
     forced = "-avx2" if environments.forces_avx2 else ""
-    document = report.with_environment("chairlift cpu streams", result, source, ["cpu_bench", "streams", model])
-    lines = (
-        f"{model} {pair}: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
-        for pair, ratios in result["ratios"].items()
-    )
-    report_output.tell(lines, str(into / f"cpu-{model}-streams{forced}.json"), document, _print_line)
+    path = into / f"cpu-{model}-streams{forced}.json"
+    ratios: dict[str, dict[str, float]] = {}
+    for number, compared in enumerate(compare_streams(folder, llama, ggufs, repeat, pairs), 1):
+        _print_line(f"{model}: run {number}")
+        result, ratios = {"model": model, **compared}, compared["ratios"]
+        # Written after every run: a comparison that is ended early leaves what it has measured.
+        document = report.with_environment("chairlift cpu streams", result, source, ["cpu_bench", "streams", model])
+        report_output.write(str(path), document)
+    for pair, rates in ratios.items():
+        _print_line(f"{model} {pair}: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in rates.items()))
 
 
 def _print_line(text: str) -> None:

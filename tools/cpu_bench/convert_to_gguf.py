@@ -3,7 +3,7 @@
     python convert_to_gguf.py LLAMA_CPP_SOURCE MODEL ARGUMENTS...
 
 The converter recognizes tokenizers by a hash and rejects unknown ones. This script makes it treat the model's tokenizer
-as one that splits text in the same way.
+as one that splits text in the same way. Models are converted without heads that predict several tokens.
 """
 
 import importlib
@@ -26,6 +26,8 @@ def main() -> None:
     for each in vars(base).values():
         if isinstance(each, type) and "get_vocab_base_pre" in vars(each):
             each.get_vocab_base_pre = lambda self, tokenizer: PRE_TOKENIZER  # type: ignore[attr-defined]
+        if isinstance(each, type) and "no_mtp" in vars(each):
+            each.no_mtp = True  # type: ignore[attr-defined]
     sys.argv = ["convert_hf_to_gguf.py", *args]
     runpy.run_path(str(Path(source, "convert_hf_to_gguf.py")), run_name="__main__")
 

@@ -29,8 +29,46 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "sliding_window": 4096, "query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0,
         "final_logit_softcapping": 30.0,
     }),
+    "qwen35_08": ("Qwen3_5TextConfig", {
+        "vocab_size": 248_320, "hidden_size": 1024, "intermediate_size": 3584, "num_hidden_layers": 24,
+        "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "max_position_embeddings": 262_144,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 16, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "layer_types": [*3 * ["linear_attention"], "full_attention"] * 6,
+        "rope_parameters": {"rope_theta": 10_000_000.0, "rope_type": "default", "partial_rotary_factor": 0.25},
+    }),
+    "lfm2_350": ("Lfm2Config", {
+        "vocab_size": 65_536, "hidden_size": 1024, "intermediate_size": 6656, "num_hidden_layers": 16,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "max_position_embeddings": 128_000,
+        "layer_types": ["full_attention" if i in (2, 5, 8, 10, 12, 14) else "conv" for i in range(16)],
+    }),
+    "granite4_350": ("GraniteMoeHybridConfig", {
+        "vocab_size": 100_352, "hidden_size": 768, "intermediate_size": 2048, "shared_intermediate_size": 2048,
+        "num_hidden_layers": 32, "num_attention_heads": 12, "num_key_value_heads": 4,
+        "max_position_embeddings": 32_768, "num_local_experts": 0, "num_experts_per_tok": 0, "rms_norm_eps": 1e-5,
+        "position_embedding_type": "nope", "mamba_n_heads": 48, "mamba_d_head": 32, "mamba_d_state": 128,
+        "layer_types": ["attention" if i in (10, 13, 17, 27) else "mamba" for i in range(32)],
+        "embedding_multiplier": 12.0, "residual_multiplier": 0.246, "attention_multiplier": 0.015625,
+        "logits_scaling": 3.0,
+    }),
+    "gemma4_e2b": ("Gemma4TextConfig", {
+        "vocab_size": 262_144, "hidden_size": 1536, "intermediate_size": 6144, "num_hidden_layers": 35,
+        "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256, "global_head_dim": 512,
+        "max_position_embeddings": 131_072, "sliding_window": 512, "num_kv_shared_layers": 20,
+        "use_double_wide_mlp": True, "final_logit_softcapping": 30.0,
+        "layer_types": [*4 * ["sliding_attention"], "full_attention"] * 7,
+    }),
+    "qwen3_30b_layers": ("Qwen3MoeConfig", {
+        "vocab_size": 32_000, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 4,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "max_position_embeddings": 40_960,
+        "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": True,
+        "rope_theta": 1_000_000.0,
+    }),
 }  # fmt: skip
-"""The shapes of SmolLM2-135M, Qwen3-0.6B, GPT-2 and Gemma 2 2B: transformers' configuration class and its arguments."""
+"""Shapes of published models: transformers' configuration class and its arguments.
+
+SmolLM2-135M, Qwen3-0.6B, GPT-2, Gemma 2 2B, Qwen3.5-0.8B, LFM2-350M, Granite 4.0 H 350M, Gemma 4 E2B (text), and four
+layers of Qwen3-30B-A3B with a small vocabulary.
+"""
 
 
 def make_model(name: str, folder: Path) -> None:

@@ -10,7 +10,7 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -60,8 +60,10 @@ Rates = dict[str, float]
 
 def compare_streams(
     model: Path, llama: Sequence[str], ggufs: Mapping[str, Path], repeat: int, names: Sequence[str]
-) -> dict[str, Any]:  # fmt: skip
-    """Return rates of both engines, `repeat` times in alternating order, and the medians of their ratios.
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Yield, after each run, the rates of both engines so far and the medians of their ratios.
+
+    Each has `repeat` runs, in alternating order; a pair's two runs follow each other.
 
     Args:
         model: a model's folder.
@@ -73,10 +75,10 @@ def compare_streams(
     Raises CalledProcessError, and ChairliftError if a run of Chairlift fails.
     """
     pairs = {name: PAIRS[name] for name in names}
-    labels = list(dict.fromkeys(pair.label for pair in pairs.values()))
+    arms = list(dict.fromkeys(arm for name, pair in pairs.items() for arm in (name, pair.label)))
+    lengths = {"prompt": PROMPT_TOKENS, "output": OUTPUT_TOKENS, "long_prompt": LONG_PROMPT_TOKENS}
     runs: dict[str, list[Rates]] = {}
     for number in range(repeat):
-        arms = [*pairs, *labels]
         for name in arms if number % 2 == 0 else arms[::-1]:
             if name in pairs:
                 pair = pairs[name]
@@ -88,17 +90,16 @@ def compare_streams(
                 runs.setdefault(f"chairlift {name}", []).append(rates)
             else:
                 runs.setdefault(f"llama.cpp{name}", []).append(llama_rates([*llama, "-m", str(ggufs[name])]))
-    lengths = {"prompt": PROMPT_TOKENS, "output": OUTPUT_TOKENS, "long_prompt": LONG_PROMPT_TOKENS}
-    return {"streams": STREAMS, **lengths, "runs": runs, "ratios": ratios(runs)}
+            yield {"streams": STREAMS, **lengths, "runs": runs, "ratios": ratios(runs)}
 
 
 def ratios(runs: Mapping[str, Sequence[Rates]]) -> dict[str, Rates]:
-    """Return the medians over the runs of Chairlift's rates over llama.cpp's, by pair and rate."""
+    """Return the medians of Chairlift's rates over llama.cpp's, by pair and rate, over the runs that both have."""
     return {
         name: {
             key: statistics.median(
                 ours[key] / theirs[key]
-                for ours, theirs in zip(runs[f"chairlift {name}"], runs[f"llama.cpp{pair.label}"], strict=True)
+                for ours, theirs in zip(runs[f"chairlift {name}"], runs[f"llama.cpp{pair.label}"], strict=False)
             )
             for key in (*map(str, STREAMS), PROMPT)
         }
