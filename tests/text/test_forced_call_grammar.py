@@ -15,14 +15,13 @@ from chairlift.text.forced_call_grammar import forced_call_parser, generic_gramm
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.detect import TOOL_FORMATS
 from chairlift.text.tool_formats.generic import GENERIC
-from chairlift.text.tool_formats.json_calls import COMMAND_R, HERMES, LLAMA3, MISTRAL
-from chairlift.text.tool_formats.marked_calls import KIMI
+from chairlift.text.tool_formats.json_calls import COMMAND_R, HERMES, LLAMA3, MISTRAL, PHI4
 from support_forced_calls import INTEGER, TOOLS, call, compiled, takes
 from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, allowed_tokens, generate_output, grammar_of
 from support_shares import for_each
 from support_tool_formats import Merged, merged, push_all
 
-FORMATS = (HERMES, MISTRAL, LLAMA3, COMMAND_R, KIMI, GENERIC)
+FORMATS = (HERMES, MISTRAL, LLAMA3, COMMAND_R, PHI4, GENERIC)
 EVERY_FORMAT = pytest.mark.parametrize("tool_format", FORMATS, ids=[each.name for each in FORMATS])
 
 

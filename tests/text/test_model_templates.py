@@ -34,7 +34,7 @@ class Model(NamedTuple):
     after_answer: str
     special_tokens: tuple[str, ...]
     num_calls: int = 2
-    """Calls that its template can write in one message."""
+    """Calls that its template can write in one message; 0 where it writes strings that cannot be read back."""
 
 
 LLAMA = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<|python_tag|>")
@@ -42,6 +42,8 @@ LLAMA_HEADER = "<|start_header_id|>assistant<|end_header_id|>\n\n"
 ADDED = {"<tool_call>", "</tool_call>", "<think>", "</think>"}
 """Added tokens that are not special: a tokenizer's decoder writes them always."""
 CHATML = ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<think>", "</think>")
+LFM = ("<|startoftext|>", "<|im_end|>", "<|im_start|>", "<|tool_call_start|>", "<|tool_call_end|>",
+       "<|tool_response_start|>", "<|tool_response_end|>")  # fmt: skip
 MODELS = {
     model.name: model
     for model in (
@@ -73,6 +75,28 @@ MODELS = {
         Model("command-r7b", "command-a", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>",
               ("<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>",
                "<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>")),
+        Model("gemma-2", "generic", "<start_of_turn>model\n", "<end_of_turn>\n",
+              ("<bos>", "<start_of_turn>", "<end_of_turn>")),
+        Model("gemma-4", "gemma4", "<|turn>model\n", "<|tool_response>",
+              ("<bos>", "<turn|>", "<|turn>", "<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>",
+               "<|think|>", "<|tool_response>", "<tool_response|>", "<|tool>", "<tool|>")),
+        Model("qwen-3-coder", "qwen3-coder", "<|im_start|>assistant", "<|im_end|>\n", CHATML),
+        Model("qwen-3-next-thinking", "hermes", "<|im_start|>assistant\n", "<|im_end|>\n", CHATML),
+        Model("granite-4", "hermes", "<|start_of_role|>assistant<|end_of_role|>", "<|end_of_text|>\n",
+              ("<|start_of_role|>", "<|end_of_text|>", "<|end_of_role|>", "<tool_call>", "</tool_call>")),
+        Model("lfm-2", "pythonic", "<|im_start|>assistant\n", "<|im_end|>\n", LFM),
+        Model("lfm-2.5", "pythonic", "<|im_start|>assistant\n", "<|im_end|>\n", LFM, num_calls=0),
+        Model("olmo-2", "generic", "<|assistant|>\n", "<|endoftext|>", ("<|pad|>", "<|endoftext|>")),
+        Model("olmo-3", "pythonic", "<|im_start|>assistant\n", "<|im_end|>", CHATML),
+        Model("olmo-3-think", "pythonic", "<|im_start|>assistant\n", "<|im_end|>", CHATML),
+        Model("ministral-3", "mistral", "[/INST]", "</s>",
+              ("<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CALLS]", "[ARGS]",
+               "[THINK]", "[/THINK]")),
+        Model("mixtral", "generic", " [/INST] ", "</s>", ("<s>", "</s>")),
+        Model("phi-3", "generic", "<|assistant|>\n", "<|end|>\n", ("<s>", "<|endoftext|>", "<|end|>", "<|assistant|>")),
+        Model("phi-4", "generic", "<|im_start|>assistant<|im_sep|>", "<|im_end|>", (*CHATML[:2], "<|im_sep|>")),
+        Model("phi-4-reasoning", "generic", "<|im_start|>assistant<|im_sep|>", "<|im_end|>",
+              (*CHATML[:2], "<|im_sep|>")),
         Model("command-r", "command-r", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>",
               ("<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>")),
     )
@@ -137,6 +161,7 @@ CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
 SWITCHES = {
     "qwen-3": "enable_thinking", "qwen-3.5": "enable_thinking", "deepseek-v3.2": "thinking",
     "smollm-3": "enable_thinking", "glm-4.5": "enable_thinking", "granite-3.3": "thinking",
+    "gemma-4": "enable_thinking",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.core.structured_output import ReasoningPrefix
+from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.reasoning_formats import (
     HARMONY,
     REASONING_FORMATS,
@@ -13,6 +14,7 @@ from chairlift.text.reasoning_formats import (
     choose_reasoning_format,
     detect_reasoning_format,
 )
+from support_services import AsciiTokenizer
 from support_shares import for_each
 
 OPEN, ENDED, NOT_STARTED = ReasoningState.OPEN, ReasoningState.ENDED, ReasoningState.NOT_STARTED
@@ -25,6 +27,8 @@ OPEN, ENDED, NOT_STARTED = ReasoningState.OPEN, ReasoningState.ENDED, ReasoningS
     ("[THINK]{{ m }}[/THINK]", "mistral"),
     ("<seed:think></seed:think>", "seed_oss"),
     ("<|START_THINKING|><|END_THINKING|>", "command_a"),
+    ("{{ text.split('<channel|>') }}", "gemma4"),
+    ("thoughts in <think></think>, the answer in <response></response>", "granite33"),
     ("{{ messages }} <think>", None),
 ])  # fmt: skip
 def test_a_template_tells_the_format(template: str, name: str | None) -> None:
@@ -87,3 +91,34 @@ def test_a_structured_output_may_have_reasoning_before_it_unless_that_has_ended(
 def test_markers_that_are_special_tokens_are_known() -> None:
     assert REASONING_FORMATS["mistral"].uses_any({"[THINK]", "</s>"})
     assert not THINK_TAGS.uses_any({"<|im_end|>"}) and HARMONY.uses_any({"<|channel|>"})
+
+
+@for_each(("template", "prompt", "name"), [
+    ("{{ messages }}<think>", "Hello <|assistant|>\n<think>\n", "qwen3"),
+    ("{{ messages }}[THINK]", "Hello [/INST][THINK]", "mistral"),
+    ("{{ messages }}<think>", "Hello <think> <|assistant|>", None),
+    ("{{ messages }}", "Hello <think>", None),
+])  # fmt: skip
+def test_a_prompt_that_begins_the_reasoning_tells_the_format(template: str, prompt: str, name: str | None) -> None:
+    """Olmo 3 Think's template never names the end of the reasoning."""
+    assert _name(detect_reasoning_format(template, lambda: prompt)) == name
+
+
+def test_the_prompt_is_not_rendered_where_the_template_tells_the_format() -> None:
+    for template in ("</think>", "no reasoning"):
+        assert _name(detect_reasoning_format(template, lambda: 1 // 0)) == ("qwen3" if "think" in template else None)
+
+
+def test_a_template_of_olmo_3_think() -> None:
+    source = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|a|><think>{% endif %}"
+    for text, name in ((source, "qwen3"), (source.replace("<think>", ""), None)):
+        assert _name(ChatTemplate({"default": text}, AsciiTokenizer()).reasoning_format) == name
+    rejecting = source + "<think>{{ raise_exception('no') }}"
+    assert ChatTemplate({"default": rejecting}, AsciiTokenizer()).reasoning_format is None
+
+
+def test_the_prompt_of_gemma_4_ends_the_reasoning_where_it_is_off() -> None:
+    prompt = "<|turn>user\nhi<turn|>\n<|turn>model\n"
+    assert REASONING_FORMATS["gemma4"].state_after(prompt) is NOT_STARTED
+    assert REASONING_FORMATS["gemma4"].state_after(prompt + "<|channel>thought\n<channel|>") is ENDED
+    assert REASONING_FORMATS["gemma4"].state_after(prompt + "<|channel>thought\n") is OPEN

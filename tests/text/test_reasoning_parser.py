@@ -162,3 +162,31 @@ def test_what_never_ends_is_read_to_its_end(start: str, repeated: str) -> None:
     assert size <= len(start) + len(repeated) * count
     if repeated.strip():
         assert size >= len(repeated) * count - len(repeated)
+
+
+GRANITE_CASES = [
+    ("<think>why</think><response>because</response>", "why", "because"),
+    ("<think>why</think>\n<response>\nbecause\n</response>\n", "why", "because\n"),
+    ("<think>why</think>because</response>", "why", "because</response>"),
+    ("<think>why</think><resp", "why", "<resp"),
+    ("<think>why</think><response", "why", "<response"),
+    ("<think>why</think><response>cut </resp", "why", "cut </resp"),
+    ("<think>why</think><response>a</response> b</response>", "why", "a b</response>"),
+    ("<think>why</think><response> </response>\nb", "why", "b"),
+    ("<response>a</response>", "", "<response>a</response>"),
+    ("because <response>", "", "because <response>"),
+]
+
+
+@for_each(("text", "reasoning_text", "content"), GRANITE_CASES)
+def test_tags_around_the_answer_behind_the_reasoning_are_left_out(text: str, reasoning_text: str, content: str) -> None:
+    assert parse(text, name="granite33") == parse(*text, name="granite33") == (reasoning_text, content)
+    for position in range(len(text)):
+        assert parse(text[:position], "", text[position:], name="granite33") == (reasoning_text, content)
+
+
+def test_the_answer_within_tags_streams() -> None:
+    parser = ReasoningParser(REASONING_FORMATS["granite33"])
+    assert parser.push("<think>a</think><response>So it") == ReasoningDelta("a", "So it")
+    assert parser.push(" is </r") == ReasoningDelta(content=" is")
+    assert parser.push("un") == ReasoningDelta(content=" </run")

@@ -19,7 +19,8 @@ ALL = TemplateAbilities()
         (replace(ALL, later_system=False, later_developer=False), "later instructions", "as text of the user"),
         (ALL, "tools", "by the template"),
         (replace(ALL, tools=False), "tools", "explained in a message"),
-        (replace(ALL, calls=False), "calls and results", "as text"),
+        (replace(ALL, calls=False, results=False), "calls and results", "as text"),
+        (replace(ALL, calls=False), "calls and results", "calls as text, results as the template does"),
         (replace(ALL, several_calls=False), "several calls", "in an answer each"),
         (
             replace(ALL, closed_text=TextPlace.ANSWER),

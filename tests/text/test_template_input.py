@@ -10,9 +10,11 @@ import pytest
 
 from chairlift.text.chat_messages import ChatMessages
 from chairlift.text.chat_template import ChatTemplate
+from chairlift.text.marker_stand_ins import without_stand_ins
 from chairlift.text.template_input import template_input
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.detect import detect_tool_format
+from chairlift.text.tool_formats.gemma import TOOL_CODE
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.generic_prompt import prompt_of
 from chairlift.text.tool_formats.json_calls import HERMES, MISTRAL
@@ -154,10 +156,11 @@ def test_a_template_that_knows_no_calls_gets_calls_and_results_as_text() -> None
         {"role": "assistant", "tool_calls": [call("a")]},
         {"role": "tool", "tool_call_id": "a", "content": "5"},
     ]
-    for tools, tool_format in ((None, GENERIC), (TOOLS, GENERIC), (None, HERMES), (TOOLS, HERMES)):
+    for tools, tool_format in ((None, GENERIC), (TOOLS, GENERIC), (None, HERMES), (TOOLS, HERMES), (TOOLS, TOOL_CODE)):
         result = shown(messages, tool_format, PLAIN, tools)[-3:]
         assert roles(result) == ["user", "assistant", "user"] and not any("tool_calls" in each for each in result)
-        assert '{"tool_calls": [{"name": "f"' in result[1]["content"]
+        own = tool_format is HERMES  # it can stand in a text; that of TOOL_CODE is not known
+        assert ('{"tool_calls": [{"name": "f"' in result[1]["content"]) != own
     native = shown(messages, GENERIC, tools=None)
     assert native[1]["tool_calls"] and native[2]["role"] == "tool", "a template with calls has a form of its own"
 
@@ -351,3 +354,34 @@ def test_nothing_is_lost_of_what_clients_send_unusually(name: str) -> None:
         for tools in (TOOLS, [], None):
             text = rendered(template_of(name), messages, tools)
             assert not {marker for marker in markers if marker not in text}, (title, tools, text)
+
+
+def test_calls_that_a_template_does_not_write_are_text_as_the_model_writes_it() -> None:
+    wraps = "{% for m in messages %}{{ '[' + m.content + ']' if m.role == 'tool' else m.content }}{% endfor %}"
+    messages = [
+        USER, {"role": "assistant", "content": "So.", "tool_calls": [call("a"), call("b", "g", "{}")]},
+        {"role": "tool", "tool_call_id": "a", "content": "5"}, {"role": "tool", "tool_call_id": "b", "content": "6"},
+        USER,
+    ]  # fmt: skip
+    for tools in (TOOLS, None):
+        result = shown(messages, HERMES, wraps, tools)
+        assert roles(result) == ["user", "assistant", "tool", "tool", "user"]
+        text = without_stand_ins(result[1]["content"])
+        assert text.startswith('So.\n<tool_call>\n{"name": "f", "arguments": {"x": 1}}')
+        assert "tool_calls" not in result[1]
+        assert contents(result)[2:] == ["5", "6", "Hello."]
+    plain = shown(messages, HERMES, PLAIN)
+    assert roles(plain) == ["user", "assistant", "user"] and "tool_results" in plain[2]["content"]
+
+
+def test_reasoning_that_a_template_reads_from_parts_is_a_part() -> None:
+    source = (
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
+        "{{ p.text if p.type == 'text' else '<t>' + p.thinking + '</t>' }}{% endfor %}{% endif %}{% endfor %}"
+    )
+    answer = {"role": "assistant", "content": "Yes.", "reasoning_content": "hm"}
+    result = shown([USER, answer, USER, answer], source=source, tools=None)
+    parts = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "Yes."}]
+    assert contents(result) == ["Hello.", parts, "Hello.", "Yes."], "an output may continue the last text"
+    [_, called, _] = shown([USER, {**answer, "content": ""}, USER], source=source, tools=None)
+    assert called["content"] == parts[:1]

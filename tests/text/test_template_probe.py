@@ -138,3 +138,46 @@ def test_a_template_with_few_limits(name: str) -> None:
     found = template_of(name).abilities(with_tools=True)
     expected = TemplateAbilities(developer=False, later_developer=False, text_arguments=name == "qwen-3")
     assert found == expected
+
+
+@for_each(
+    ("source", "expected"),
+    [
+        (CHATML, {"calls": False, "results": False, "users_after_results": False}),
+        (CHATML.replace("{{ m.content }}", "{{ '[' + m.content + ']' if m.role == 'tool' else m.content }}"),
+         {"calls": False, "results": True, "users_after_results": True}),
+        (CALLS.replace("%s", "{{ c.function.arguments }}"), {"calls": True, "results": True}),
+        (CHATML + "{{ tools | tojson if tools }}", {"calls": False, "results": True, "users_after_results": True}),
+    ],
+)  # fmt: skip
+def test_results_where_no_calls_are_written(source: str, expected: dict[str, Any]) -> None:
+    assert not differing(abilities(source), expected)
+
+
+IN_PARTS = (
+    "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
+    "{{ p.text if p.type == 'text' else '<t>' + p.thinking + '</t>' }}{% endfor %}{% endif %}{% endfor %}"
+)
+
+
+@for_each(
+    ("source", "expected"),
+    [
+        (IN_PARTS, True), (IN_PARTS + "{{ messages[1].reasoning_content }}", False), (CHATML, False),
+        ("{% for m in messages %}{{ m.content | tojson }}{% endfor %}", False),
+        ("{% for m in messages %}{{ m.content.strip() }}{% endfor %}", False),
+        (IN_PARTS.replace("'<t>' + p.thinking + '</t>'", "''"), False),
+    ],
+)  # fmt: skip
+def test_reasoning_in_parts(source: str, expected: bool) -> None:
+    assert abilities(source).reasoning_parts is expected
+
+
+def test_a_text_beside_a_call_does_not_end_the_turn_behind_its_result() -> None:
+    source = (
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments }}{% endfor %}"
+        "{% if not m.tool_calls %}{{ m.content }}{% endif %}{% if m.role == 'tool' %}"
+        "{{ messages[loop.index0 - 1].content }}{% endif %}{% endfor %}"
+    )
+    found = abilities(source)
+    assert found.calls and found.closed_text is TextPlace.BESIDE and found.open_text is TextPlace.ANSWER

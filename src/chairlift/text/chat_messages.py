@@ -276,6 +276,12 @@ def joined(*texts: str) -> str:
     return "\n\n".join(filter(None, texts))
 
 
+def reasoning_parts(message: ChatMessage) -> list[dict[str, Any]]:
+    """Return the content of an answer with its reasoning as a part before the text."""
+    thought = {"type": "thinking", "thinking": message.reasoning}
+    return [thought, {"type": "text", "text": message.content}] if message.content else [thought]
+
+
 def flat_content(content: Any, at: str) -> str:
     """Return a content, a text or a list of text parts, as one text: parts are joined by line breaks.
 

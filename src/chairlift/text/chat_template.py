@@ -25,6 +25,7 @@ from chairlift.core.validation import invalid_param
 from chairlift.text.chat_messages import checked_role, flat_content
 from chairlift.text.chat_template_files import read_templates
 from chairlift.text.jinja_sandbox import ChatEnvironment, TemplateLimits, TemplateRaised
+from chairlift.text.marker_stand_ins import without_stand_ins
 from chairlift.text.plain_json import plain_json
 from chairlift.text.reasoning_formats import AUTO, NONE, REASONING_MARKERS, choose_reasoning_format
 from chairlift.text.template_abilities import TemplateAbilities
@@ -114,10 +115,10 @@ class ChatTemplate:
         self._default_variables = check_variables(
             default_variables or {}, self.named_tokens, "default_chat_template_kwargs"
         )
-        self.reasoning_format = choose_reasoning_format(reasoning_parser, self.text)
         self.keeps_reasoning = reasoning_parser == NONE
         self._special_tokens = tuple(tokenizer.special_tokens)
         self._pattern = special_pattern(self._special_tokens)
+        self.reasoning_format = choose_reasoning_format(reasoning_parser, self.text, self._first_prompt)
 
     @classmethod
     def load(cls, folder: Path, tokenizer: Tokenizer) -> "ChatTemplate":
@@ -139,6 +140,13 @@ class ChatTemplate:
     @cached_property
     def _abilities_without_tools(self) -> TemplateAbilities:
         return probe_template(self._probe_prompt, with_tools=False)
+
+    def _first_prompt(self) -> str:
+        """Return the prompt of a message of the user, "" where the template rejects it."""
+        try:
+            return self.render_checked([{"role": "user", "content": "Hello."}]).text
+        except ChairliftError:
+            return ""
 
     def _probe_prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
         return self.render_checked(messages, tools=tools).text
@@ -191,9 +199,9 @@ class ChatTemplate:
         if options.continue_final_message:
             context["messages"], final = _with_marked_end(context["messages"], options)
         fixed = {**self._named_variables, "add_generation_prompt": options.has_generation_prompt}
-        text = self._render(self._templates[name], {**fixed, **context})
+        text = without_stand_ins(self._render(self._templates[name], {**fixed, **context}))
         if options.continue_final_message:
-            text = _cut_after(text, final)
+            text = _cut_after(text, without_stand_ins(final))
         if not swap:
             return ChatPrompt(text)
         for placeholder in swap.values():

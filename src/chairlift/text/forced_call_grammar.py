@@ -5,8 +5,8 @@ A forced call's prompt ends with the marker of a call, and the answer is one bar
     {"name": "f", "arguments": {...}}; {"name": "g", "arguments": {...}}
 
 Where the prompt ends with the beginning of a list, a comma stands between the calls. The answer of a model that reasons
-first has the marker, too, and formats with a notation of their own write it: GPT-OSS and DeepSeek. A marker
-that is a token of the vocabulary stands in the grammar as this token.
+first has the marker, too. Formats whose calls are no JSON objects write their own notation, as GPT-OSS, Qwen3-Coder,
+Gemma and the Python calls do. A marker that is a token of the vocabulary stands in the grammar as this token.
 A model without a format of its own writes {"tool_calls": [...]} or {"response": "..."}, as the generic prompt asks.
 """
 
@@ -17,7 +17,9 @@ from typing import Any
 
 from chairlift.core.lark_grammar_terms import lark_string
 from chairlift.core.structured_output import ReasoningPrefix
-from chairlift.text.call_grammar_rules import MARKER, arguments_rules, call_rule, lark_marked, repeated
+from chairlift.text.call_grammar_rules import MARKER, arguments_rules, call_rule, lark_marked, repeated, terminals
+from chairlift.text.keyword_argument_grammar import keyword_arguments_rules
+from chairlift.text.tagged_argument_grammar import tagged_arguments_rules
 from chairlift.text.tool_formats.base import CallNotation, ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.generic import GENERIC, RESPONSE, TOOL_CALLS
 from chairlift.text.tool_formats.json_calls import FORCED
@@ -37,10 +39,16 @@ def marker_ids(tool_format: ToolFormat, encode: Callable[[str], Sequence[int]]) 
     return {marker: tokens[0] for marker, tokens in ids.items() if len(tokens) == 1}
 
 
-def tool_call_grammar(tool_format: ToolFormat, schemas: Mapping[str, Any], *, several: bool) -> str:
+def tool_call_grammar(
+    tool_format: ToolFormat, schemas: Mapping[str, Any], *, several: bool, parsed: ToolSchemas | None = None
+) -> str:  # fmt: skip
     """Return a Lark grammar of one or several calls of the tools in `schemas`, behind `reasoning_prefix`.
 
-    `schemas` maps a tool's name to the JSON Schema of its arguments, in a form that StructuredOutput accepts.
+    `schemas` maps a tool's name to the JSON Schema of its arguments, in a form that StructuredOutput accepts. The
+    parser of the answer has the schemas `parsed`, or `schemas` if it is None.
+
+    Raises:
+        NoTaggedArgumentsError: the format's notation has no JSON objects, and cannot express the arguments of a tool.
     """
     ids, notation = tool_format.token_ids, tool_format.notation
     separator: str | None
@@ -49,7 +57,8 @@ def tool_call_grammar(tool_format: ToolFormat, schemas: Mapping[str, Any], *, se
     else:
         begin, separator, end = notation.begin if notation.reasoning is None else "", notation.separator, notation.end
     start = f"start: {lark_marked(begin, ids)} {repeated('call', separator, ids, several)} {lark_marked(end, ids)}"
-    return "\n".join([start, *_call_rules(tool_format, notation, schemas)])
+    rules = _call_rules(tool_format, notation, schemas, schemas if parsed is None else parsed)
+    return "\n".join(terminals([start, *rules]))
 
 
 def reasoning_prefix(tool_format: ToolFormat) -> ReasoningPrefix | None:
@@ -68,12 +77,12 @@ def generic_grammar(schemas: Mapping[str, Any], *, several: bool) -> str:
         f"calls: {lark_string('{' + lark_string(TOOL_CALLS) + ': [')} {calls} {lark_string(']}')}",
         f"response: {lark_string('{' + lark_string(RESPONSE) + ': ')} text {lark_string('}')}",
         'text: %json {"type": "string"}',
-        *_call_rules(GENERIC, None, schemas),
+        *_call_rules(GENERIC, None, schemas, schemas),
     ])  # fmt: skip
 
 
 def _call_rules(
-    tool_format: ToolFormat, notation: CallNotation | None, schemas: Mapping[str, Any]
+    tool_format: ToolFormat, notation: CallNotation | None, schemas: Mapping[str, Any], parsed: ToolSchemas
 ) -> Iterable[str]:  # fmt: skip
     if notation is None:
         keys = tool_format.name_key, tool_format.arguments_key
@@ -81,5 +90,12 @@ def _call_rules(
         calls = [f'{lark_string(start)} arguments_{number} "}}"' for number, start in enumerate(starts)]
         yield f"call: {' | '.join(calls)}"
     else:
-        yield call_rule("call", notation, schemas, tool_format.token_ids)
+        ids = tool_format.token_ids
+        yield call_rule("call", notation, schemas, ids)
+        if notation.argument_tags is not None:
+            yield from tagged_arguments_rules(notation.argument_tags, schemas, parsed, ids)
+            return
+        if notation.keyword_arguments is not None:
+            yield from keyword_arguments_rules(notation.keyword_arguments, schemas, parsed, ids)
+            return
     yield from arguments_rules(schemas)

@@ -45,16 +45,27 @@ def tagged_arguments_rules(
         yield from _rules_of(number, schema, parsed.get(name, {}), tags, ids)
 
 
-def _rules_of(
-    number: int, schema: Mapping[str, Any], parsed: Mapping[str, Any], tags: ArgumentTags, ids: Mapping[str, int]
-) -> Iterable[str]:
-    """Yield the rule of one tool's arguments, and those of its values."""
+def plain_properties(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the properties of an object; None where it is any object.
+
+    Raises NoTaggedArgumentsError for a schema with other keywords than those of an object with properties.
+    """
     properties, required = schema.get("properties") or {}, schema.get("required") or ()
     if not (schema.keys() <= _OBJECT_KEYS and set(required) <= properties.keys()):
         raise NoTaggedArgumentsError
     if not properties and schema.get("additionalProperties") is not False:
         if schema.get("additionalProperties", True) is not True:
             raise NoTaggedArgumentsError
+        return None
+    return dict(properties)
+
+
+def _rules_of(
+    number: int, schema: Mapping[str, Any], parsed: Mapping[str, Any], tags: ArgumentTags, ids: Mapping[str, int]
+) -> Iterable[str]:
+    """Yield the rule of one tool's arguments, and those of its values."""
+    properties, required = plain_properties(schema), schema.get("required") or ()
+    if properties is None:
         yield f"arguments_{number}: any"
         return
     before, after = lark_marked(tags.before_key, ids), lark_marked(tags.after_key, ids)
@@ -68,7 +79,7 @@ def _rules_of(
             defs = {"$defs": schema["$defs"]} if "$defs" in schema else {}
             rules.append(f"{rule}: {lark_json({**value, **defs} if isinstance(value, Mapping) else {})}")
             text = f"SPACES? {rule} SPACES? {end}"
-        elif (values := _strings_of(value)) is None:
+        elif (values := strings_of(value)) is None:
             text = "raw"
         else:
             rules.append(f"{rule.upper()}: /\\n?({'|'.join(map(lark_regex, values))})\\n?/")
@@ -79,7 +90,7 @@ def _rules_of(
     yield from rules
 
 
-def _strings_of(schema: Any) -> list[str] | None:
+def strings_of(schema: Any) -> list[str] | None:
     """Return the strings that a schema of strings allows, None for all. Raises NoTaggedArgumentsError."""
     if not isinstance(schema, Mapping) or not schema.keys() <= _STRING_KEYS:
         raise NoTaggedArgumentsError
@@ -88,7 +99,7 @@ def _strings_of(schema: Any) -> list[str] | None:
             typed = [each for each in schema[keyword] if not (isinstance(each, Mapping) and each.get("type") == "null")]
             if len(typed) != 1 or "enum" in schema or "const" in schema:
                 raise NoTaggedArgumentsError
-            return _strings_of(typed[0])
+            return strings_of(typed[0])
     values = schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else None
     if values is None:
         return None

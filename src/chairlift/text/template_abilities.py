@@ -25,6 +25,8 @@ class TemplateAbilities:
         lone_answers: answers, also one with a call, without any message of the user.
         empty_answers: an answer without text between two messages of the user.
         calls: calls and their results, one call in an answer.
+        results: results of calls, also where it writes no calls.
+        reasoning_parts: the reasoning of an answer from a part of its content, and not from a member of its own.
         several_calls: several calls in one answer.
         object_arguments: arguments of calls that are objects.
         text_arguments: arguments of calls that are text, as they are.
@@ -52,6 +54,8 @@ class TemplateAbilities:
     lone_answers: bool = True
     empty_answers: bool = True
     calls: bool = True
+    results: bool = True
+    reasoning_parts: bool = False
     several_calls: bool = True
     object_arguments: bool = True
     text_arguments: bool = True
@@ -75,6 +79,8 @@ class TemplateAbilities:
         first = ", ".join(role for role, is_written in written.items() if is_written)
         in_place = ", ".join(role for role, is_written in later.items() if is_written)
         calls = "as the template does" if self.calls else "as text"
+        if self.results and not self.calls:
+            calls = "calls as text, results as the template does"
         places = dict.fromkeys(
             [self.open_text, self.open_text_with_reasoning, self.closed_text, self.closed_text_with_reasoning]
         )

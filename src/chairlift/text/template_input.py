@@ -4,7 +4,7 @@ What the template writes itself stays as it is, so that the prompt is transforme
 
     instructions at the beginning    ──> one message; the user's first text where the template has no such role
     later instructions               ──> text of the user at their place
-    calls and results                ──> text, where the template knows none or the model has no format of calls
+    calls and results                ──> text, where the template knows none: as the model writes it, if it has a format
     several calls of an answer       ──> an answer for each of them, with its result behind it
     a result behind other messages   ──> right behind its call, where the template wants it there
     a call that the user stopped     ──> a call with an empty result, likewise
@@ -21,11 +21,12 @@ from typing import Any
 
 from chairlift.text.call_result_order import with_empty_results, with_results_behind_calls, with_single_calls
 from chairlift.text.call_text_place import with_text_at
-from chairlift.text.chat_messages import ChatMessage, ChatMessages, ToolCall, joined
+from chairlift.text.chat_messages import ChatMessage, ChatMessages, ToolCall, joined, reasoning_parts
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.template_abilities import TemplateAbilities
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.generic_prompt import prompt_of, without_calls
+from chairlift.text.written_calls import can_write_calls, with_written_calls
 
 INSTRUCTIONS = ("system", "developer")
 ANSWER, USER, RESULT = "assistant", "user", "tool"
@@ -52,14 +53,14 @@ def template_input(
     if not (abilities.first_answer and (has_user or abilities.lone_answers)):
         repaired = _with_first_user(repaired)
     if explained is not None or not abilities.calls:
-        repaired = without_calls(repaired)
+        repaired = _with_text_of_calls(repaired, tool_format, abilities)
         if not abilities.repeated_answers:
             repaired = _with_joined_answers(repaired)
     else:
         repaired = _with_calls(repaired, tool_format, abilities)
     if offered and not abilities.bare_tools:
         offered = [*map(_with_description, offered)]
-    return [message.as_json() for message in _in_turns(repaired, abilities)], offered
+    return _as_json(_in_turns(repaired, abilities), abilities), offered
 
 
 def _with_instructions(
@@ -122,6 +123,18 @@ def _with_first_user(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     return [*messages]
 
 
+def _with_text_of_calls(
+    messages: Sequence[ChatMessage], tool_format: ToolFormat, abilities: TemplateAbilities
+) -> list[ChatMessage]:  # fmt: skip
+    """Return the messages with calls as text: as the model writes them, or as the generic prompt explains them."""
+    if tool_format.is_generic or not can_write_calls(tool_format):
+        return without_calls(messages)
+    ids = _template_ids(messages, tool_format)
+    return with_written_calls(
+        [_with_ids(message, ids) for message in messages], tool_format, writes_results=abilities.results
+    )
+
+
 def _with_calls(
     messages: Sequence[ChatMessage], tool_format: ToolFormat, abilities: TemplateAbilities
 ) -> list[ChatMessage]:  # fmt: skip
@@ -165,7 +178,13 @@ def _template_id(call_id: str, name: str, index: int, tool_format: ToolFormat) -
 
 def _with_call_form(message: ChatMessage, ids: Mapping[str, str], abilities: TemplateAbilities) -> ChatMessage:
     """Return a message whose calls have the ids and the form of arguments that the template takes."""
-    calls = tuple(replace(call, id=ids[call.id], arguments=_arguments(call, abilities)) for call in message.calls)
+    calls = tuple(replace(call, arguments=_arguments(call, abilities)) for call in message.calls)
+    return _with_ids(replace(message, calls=calls), ids)
+
+
+def _with_ids(message: ChatMessage, ids: Mapping[str, str]) -> ChatMessage:
+    """Return a message in which the ids of calls are those that the template sees."""
+    calls = tuple(replace(call, id=ids[call.id]) for call in message.calls)
     return replace(message, calls=calls, call_id=ids.get(message.call_id, message.call_id))
 
 
@@ -195,6 +214,19 @@ def _in_turns(messages: Sequence[ChatMessage], abilities: TemplateAbilities) -> 
                 continue
         result.append(message)
     return result
+
+
+def _as_json(messages: Sequence[ChatMessage], abilities: TemplateAbilities) -> list[Json]:
+    """Return the messages as the template reads them.
+
+    Where it reads the reasoning of an answer from parts of its content alone, these take the place of its text, but not
+    in the last message, whose text an output may continue.
+    """
+    written = [message.as_json() for message in messages]
+    for at, message in enumerate(messages[:-1]):
+        if message.role == ANSWER and message.reasoning and abilities.reasoning_parts:
+            written[at]["content"] = reasoning_parts(message)
+    return written
 
 
 def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage:

@@ -9,7 +9,7 @@ from typing import Any
 from chairlift.core.chat_template_names_and_limits import ROLES
 from chairlift.core.errors import ChairliftError
 from chairlift.text.call_text_place import TextPlace, with_text_at
-from chairlift.text.chat_messages import ChatMessage, ToolCall
+from chairlift.text.chat_messages import ChatMessage, ToolCall, reasoning_parts
 from chairlift.text.template_abilities import TemplateAbilities
 
 Render = Callable[[list[dict[str, Any]], list[dict[str, Any]] | None], str]
@@ -59,12 +59,15 @@ def probe_template(render: Render, *, with_tools: bool) -> TemplateAbilities:
         lone_answers=probe.writes_lone_answers(),
         empty_answers=probe.writes([_user("zqu"), _answer(""), _user("zqv")], "zqu", "zqv"),
         calls=writes_objects or writes_text,
+        results=writes_objects or writes_text or probe.writes_results(),
+        reasoning_parts=probe.writes_reasoning_parts(),
         object_arguments=writes_objects,
         text_arguments=writes_text,
         several_calls=probe.writes_several_calls(),
         late_results=probe.writes_late_results(),
         users_after_calls=probe.writes([*probe.called(1)[:2], _user("zqv")], "zqu", "zqargument1", "zqv"),
-        users_after_results=probe.writes([*probe.called(1), _user("zqv")], "zqu", "zqargument1", "zqresult1", "zqv"),
+        users_after_results=probe.writes([*probe.called(1), _user("zqv")], "zqu", "zqargument1", "zqresult1", "zqv")
+        or (not (writes_objects or writes_text) and probe.writes_results(_user("zqv"))),
         other_roles=tuple(
             role for role in OTHER_ROLES
             if probe.writes([_user("zqu"), ChatMessage(role=role, content="zqs"), _user("zqv")], "zqu", "zqs", "zqv")
@@ -163,6 +166,30 @@ class _Probe:
             [*rounds, _answer("zqa"), _user("zqv")], *markers, "zqa", "zqv"
         )
 
+    def writes_results(self, *behind: ChatMessage) -> bool:
+        """Return whether a result behind an answer without calls is in the prompt, and the messages behind it.
+
+        A template that writes the name of every role knows results if it writes tools.
+        """
+        markers = ("zqu", "zqa", "zqresult1", *(each.content for each in behind))
+        knows_role = not self._writes_any_role("tool") or _Probe(self._render, [TOOL]).writes_tool(TOOL)
+        return knows_role and self.writes([_user("zqu"), _answer("zqa"), _result(1), *behind], *markers)
+
+    def writes_reasoning_parts(self) -> bool:
+        """Return whether reasoning is in the prompt if it is a part of an answer's content, and only then.
+
+        The answer has a call if the template writes calls: some write the reasoning of no other answer.
+        """
+        has_calls = self.writes(self.called(1), "zqargument1", "zqresult1")
+        calls = (self._call(1),) if has_calls else ()
+        answer = ChatMessage(role="assistant", content="zqa", reasoning="zqthought", calls=calls)
+        rest = [_result(1)] if calls else [_user("zqv")]
+        texts = [_user("zqu").as_json(), answer.as_json(), *(each.as_json() for each in rest)]
+        parts = [texts[0], {**texts[1], "content": reasoning_parts(answer)}, *texts[2:]]
+        plain, written = self._json_prompt(texts, self._tools), self._json_prompt(parts, self._tools)
+        is_order = 0 <= written.find("zqthought") < written.find("zqa")
+        return bool(plain) and "zqthought" not in plain and is_order and written.count("type") == plain.count("type")
+
     def writes_several_calls(self) -> bool:
         """Return whether two calls of one answer and their results are in the prompt."""
         answer = ChatMessage(role="assistant", calls=(self._call(1), self._call(2)))
@@ -180,19 +207,30 @@ class _Probe:
         )
 
     def text_place(self, *, is_closed: bool, reasoning: str) -> TextPlace:
-        """Return the first place at which the text of an answer with calls is in the prompt; BEFORE if none is."""
+        """Return the first place at which the text of an answer with calls is in the prompt; BEFORE if none is.
+
+        A text that changes what stands behind the last result ends the turn in which the model has to go on (Gemma 4).
+        """
         ending = [_answer("zqa"), _user("zqv")] if is_closed else []
         markers = ["zqu", "zqargument1", "zqresult1", "zqargument2", "zqresult2", *(each.content for each in ending)]
+        bare = self._prompt(self._with_texts(TextPlace.BESIDE, reasoning, has_texts=False), self._tools)
+        end = bare.rpartition("zqresult2")[2]
         for place in TextPlace:
-            messages = [_user("zqu")]
-            for number in (1, 2):
-                called = ChatMessage(
-                    role="assistant", content=f"zqtext{number}", reasoning=reasoning, calls=(self._call(number),)
-                )
-                messages = [*with_text_at(place, messages, called), _result(number)]
-            if self.writes([*messages, *ending], *markers, anywhere=["zqtext1", "zqtext2"]):
+            messages = self._with_texts(place, reasoning)
+            if self.writes([*messages, *ending], *markers, anywhere=["zqtext1", "zqtext2"]) and (
+                is_closed or not bare or self._prompt(messages, self._tools).endswith(f"zqresult2{end}")
+            ):
                 return place
         return TextPlace.BEFORE
+
+    def _with_texts(self, place: TextPlace, reasoning: str, *, has_texts: bool = True) -> list[ChatMessage]:
+        """Return two answers with a call, a result and, at this place, a text each."""
+        messages = [_user("zqu")]
+        for number in (1, 2):
+            text = f"zqtext{number}" if has_texts else ""
+            called = ChatMessage(role="assistant", content=text, reasoning=reasoning, calls=(self._call(number),))
+            messages = [*with_text_at(place, messages, called), _result(number)]
+        return messages
 
     def called(self, *numbers: int) -> list[ChatMessage]:
         """Return a message of the user, and an answer with a call and its result for each number."""
@@ -205,8 +243,11 @@ class _Probe:
 
     def _prompt(self, messages: Sequence[ChatMessage], tools: list[dict[str, Any]] | None) -> str:
         """Return a prompt, "" where the template rejects the messages."""
+        return self._json_prompt([message.as_json() for message in messages], tools)
+
+    def _json_prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
         try:
-            return self._render([message.as_json() for message in messages], tools)
+            return self._render(messages, tools)
         except ChairliftError:
             return ""
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from chairlift.core.engine_output import FinishReason
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder, Delta, merged_delta
 from chairlift.text.custom_tool_calls import CustomCallParser
-from chairlift.text.reasoning_formats import THINK_TAGS
+from chairlift.text.reasoning_formats import REASONING_FORMATS, THINK_TAGS
 from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.text.tool_formats.base import ToolFormat
+from chairlift.text.tool_formats.gemma import GEMMA4
 from chairlift.text.tool_formats.harmony import HARMONY
 from chairlift.text.tool_formats.json_calls import HERMES, LLAMA3, MISTRAL
 from support_shares import for_each
@@ -257,3 +258,14 @@ def test_merged_deltas_are_what_a_client_joins() -> None:
     assert [call["function"] for call in calls] == join_deltas(deltas)["tool_calls"]
     assert all(call["id"].startswith("call_") and call["type"] == "function" for call in calls)
     assert merged_delta(deltas)["tool_calls"] == calls, "merging leaves the deltas as they are"
+
+
+def test_a_thought_that_the_parser_of_calls_reads_has_a_blank_line_before_it() -> None:
+    answer = (
+        "<|channel>thought\nOne.\n<channel|>So.<|channel>thought\nTwo.\n<channel|><|channel>thought\nThree.<channel|>"
+    )
+    for parts in ([answer], [*answer]):
+        builder = ChatDeltaBuilder(GEMMA4.make_parser({}), ReasoningParser(REASONING_FORMATS["gemma4"]))
+        deltas = [*(delta for part in parts for delta in builder.push(part)), *builder.finish("")]
+        assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "One.\n\nTwo.\n\nThree."
+        assert "".join(delta.get("content", "") for delta in deltas) == "So."

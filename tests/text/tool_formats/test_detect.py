@@ -6,7 +6,13 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.detect import PARSER_ALIASES, TOOL_FORMATS, detect_tool_format, tool_format_by_name
+from chairlift.text.tool_formats.detect import (
+    PARSER_ALIASES,
+    TOOL_FORMATS,
+    detect_tool_format,
+    keep_reasoning,
+    tool_format_by_name,
+)
 from chairlift.text.tool_formats.gemma import GEMMA, GEMMA4, TOOL_CODE
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.glm import GLM
@@ -25,8 +31,8 @@ from chairlift.text.tool_formats.json_calls import (
     PHI4_FUNCTOOLS,
 )
 from chairlift.text.tool_formats.marked_calls import DEEPSEEK, DEEPSEEK_V31, KIMI
-from chairlift.text.tool_formats.pythonic import PYTHONIC
-from chairlift.text.tool_formats.xml_calls import DEEPSEEK_DSML, MINIMAX, QWEN_CODER
+from chairlift.text.tool_formats.pythonic import PYTHONIC, PYTHONIC_MARKED
+from chairlift.text.tool_formats.xml_calls import DEEPSEEK_DSML, MINIMAX, QWEN_CODER, SEED_CODER
 from support_shares import for_each
 from support_tool_formats import ANSWERS_OF_FORMATS, read
 
@@ -44,13 +50,16 @@ ASKS_FOR_PYTHON = "{% if tools %}Answer with [func_a(param_a=1, param_b=2), func
         (f"{TOOLS}[TOOL_CALLS]f[ARGS]{LOOP}", MISTRAL_ARGS),
         (f"{TOOLS}[TOOL_CALLS]f[CALL_ID]x[ARGS]{LOOP}", MISTRAL_IDS),
         (f"{TOOLS}<|python_tag|>{ASKS_FOR_JSON}", LLAMA3), (LOOP + ASKS_FOR_JSON, LLAMA3),
-        (LOOP + ASKS_FOR_PYTHON, PYTHONIC), (f"{TOOLS}<|python_start|>{ASKS_FOR_JSON}", PYTHONIC),
+        (LOOP + ASKS_FOR_PYTHON, PYTHONIC),
+        (f"{TOOLS}<|python_start|>{ASKS_FOR_JSON}", PYTHONIC_MARKED["<|python_start|>"]),
         (f"{TOOLS}<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", DEEPSEEK), (f"{TOOLS}<|tool_call_begin|>", KIMI),
         (f"{TOOLS}<|start|>assistant<|channel|>final<|message|>", HARMONY),
         (f"{TOOLS}<start_function_call>call:", GEMMA), (f"{TOOLS}<|tool_call>call:", GEMMA4),
         (f"{TOOLS}<minimax:tool_call>", MINIMAX), (f'{TOOLS}<｜DSML｜invoke name="', DEEPSEEK_DSML),
         (f"{TOOLS}<tool_calls>", JSON_TAGS), (f"{TOOLS}<function_call>", JSON_TAGS),
-        (f"{TOOLS}<|tool_call_start|>", PYTHONIC),
+        (f"{TOOLS}<|tool_call_start|>", PYTHONIC_MARKED["<|tool_call_start|>"]),
+        (f"{TOOLS}<function_calls>", PYTHONIC_MARKED["<function_calls>"]),
+        (f"{TOOLS}<seed:tool_call><function=f><parameter=k>", SEED_CODER),
         (f"{TOOLS}```tool_code", TOOL_CODE), (f"{TOOLS}<|tool_call|><|/tool_call|>", PHI4),
         (f"{TOOLS}functools[", PHI4_FUNCTOOLS), (f"{TOOLS}<|tool_call|>", GRANITE),
         (f"{TOOLS}<|START_ACTION|>", COMMAND_A),
@@ -104,3 +113,23 @@ def test_a_parser_of_vllm_reads_the_calls_of_its_format(name: str, answer: str) 
     text, calls = ANSWERS_OF_FORMATS[answer][0]
     assert read(tool_format_by_name(name), text).calls == calls
     assert not TOOL_FORMATS.keys() & PARSER_ALIASES.keys()
+
+
+@pytest.mark.parametrize(
+    ("tool_format", "answer"),
+    [
+        (GEMMA4, "<|channel>thought\nSo.<channel|>Hello <|tool_call>call:f{}<tool_call|>"),
+        (MISTRAL_ARGS, "[THINK]So.[/THINK]Hello [TOOL_CALLS]f[ARGS]{}"),
+        (
+            COMMAND_A,
+            '<|START_THINKING|>So.<|END_THINKING|>Hello <|START_ACTION|>[{"tool_name": "f", "parameters": {}}]',
+        ),
+    ],
+)
+def test_a_server_that_separates_no_reasoning_leaves_it_in_the_text(tool_format: ToolFormat, answer: str) -> None:
+    kept = keep_reasoning(tool_format)
+    result = read(kept, answer)
+    assert result.calls == (("f", "{}"),) and result.reasoning == ""
+    assert result.text == answer.partition("Hello ")[0] + "Hello "
+    assert read(tool_format, answer).reasoning == "So." and keep_reasoning(HERMES) is HERMES
+    assert kept.notation == tool_format.notation

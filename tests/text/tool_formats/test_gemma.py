@@ -23,6 +23,10 @@ ANSWERS: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [
     (GEMMA4, '<|tool_call>call:f{s:<|"|>a}<|"|>,x:1}<tool_call|><|tool_call>call:g{}<tool_call|>', "",
      [("f", '{"s": "a}", "x": 1}'), G]),
     (GEMMA4, '<|tool_call>call:f{s:"a b",x:1}<tool_call|>', "", [("f", '{"s": "a b", "x": 1}')]),
+    (GEMMA4, '<|tool_call>call:f{s:"a, }\\"",x:1}<tool_call|>', "", [("f", '{"s": "a, }\\"", "x": 1}')]),
+    (GEMMA4, '<|tool_call>call:g{y:None,z:[True,{"k,": "]"}]}<tool_call|><|tool_response>', "",
+     [("g", '{"y": null, "z": [true, {"k,": "]"}]}')]),
+    (GEMMA4, '<|tool_call>call:f{s:"a, b', "", [("f", '{"s": "a, b')]),
     (TOOL_CODE, "```tool_code\nf(x=1)\n```", "", [FX]),
     (TOOL_CODE, "Look:\n```python\nprint(f(x=1))\n```\nDone.", "Look:\n\nDone.", [FX]),
     (TOOL_CODE, "```tool_code\nf(x=1)\ng()\n```", "", [FX, G]),
@@ -45,7 +49,7 @@ def test_an_answer_is_read_the_same_however_it_is_split(
 
 def test_the_reasoning_of_gemma_4_is_reasoning() -> None:
     answer = "<|channel>thought\nI must look.<channel|><|tool_call>call:f{x:1}<tool_call|>"
-    check_every_split(GEMMA4, answer, Merged("", (FX,), "\nI must look."))
+    check_every_split(GEMMA4, answer, Merged("", (FX,), "I must look."))
 
 
 def test_each_argument_comes_when_it_is_complete() -> None:
@@ -58,3 +62,10 @@ def test_each_argument_comes_when_it_is_complete() -> None:
 
 def test_without_tools_a_fence_may_call_any_function() -> None:
     assert read(TOOL_CODE, "```tool_code\nany(x=1)\n```", schemas={}).calls == (("any", '{"x": 1}'),)
+
+
+def test_two_thoughts_of_gemma_4_have_a_blank_line_between_them() -> None:
+    answer = (
+        "<|channel>thought\n \nOne.\n<channel|>Text.<|channel>thought\n<channel|><|channel>thought\nTwo. <channel|>"
+    )
+    check_every_split(GEMMA4, answer, Merged("Text.", (), "One.\n\nTwo."))

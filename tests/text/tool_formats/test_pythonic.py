@@ -56,3 +56,11 @@ def test_each_argument_comes_when_it_is_complete() -> None:
 
 def test_without_tools_any_function_may_be_called() -> None:
     assert read(PYTHONIC, "[any.thing(x=1)]", schemas={}) == Merged("", (("any.thing", '{"x": 1}'),))
+
+
+def test_a_quote_within_a_word_is_a_part_of_a_string() -> None:
+    """LFM2.5's template writes strings without escapes, and so do models that learned from it."""
+    answer = "<|tool_call_start|>[f(s='it's \"so\"', x=1), g(z=['a'b', 'c'])]<|tool_call_end|>"
+    calls = (("f", '{"s": "it\'s \\"so\\"", "x": 1}'), ("g", '{"z": ["a\'b", "c"]}'))
+    check_every_split(PYTHONIC, answer, Merged("", calls))
+    check_every_split(PYTHONIC, '[f(s="a\\/b"), g(z=[""])]', Merged("", (("f", '{"s": "a/b"}'), ("g", '{"z": [""]}'))))

@@ -40,7 +40,7 @@ def program(scanner: Scanner) -> Scan[None]:
         ("<call><call>f(1)", Merged("<call><call>f(1)")), ("go f(1)", Merged("", (("f", "1"),))),
         (" go f(1)", Merged(" ", (("f", "1"),))), ("a go f(1)", Merged("a go f(1)")), ("go gone", Merged("go gone")),
         ("a<hidden>b<hid", Merged("ab<hid")), ("<call>f(1)<hidden>", Merged("", (("f", "1"),))),
-        ("<think>so <call>\n</think>\n\nyes", Merged("yes", (), "so <call>\n")),
+        ("<think>so <call>\n</think>\n\nyes", Merged("yes", (), "so <call>")),
         ("<think>so</think>\n <call>f(1)", Merged("", (("f", "1"),), "so")),
         ("<think>a</thi", Merged("", (), "a</thi")),
         ("<think>a</think> \n", Merged("", (), "a")), ("<call>f(" + "x" * 200, Merged("x" * 200, (("f", ""),))),

@@ -135,3 +135,21 @@ def test_strings_stream_within_one_value() -> None:
 )  # fmt: skip
 def test_the_ends_of_values_may_be_missing(answer: str, expected: Merged) -> None:
     check_every_split(QWEN_CODER, answer, expected)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "expected"),
+    [
+        ({"type": "boolean"}, "True", "true"), ({"type": "boolean"}, "False", "false"),
+        ({"type": ["integer", "null"]}, "None", "null"), ({"type": "array"}, "['a', None]", '["a", null]'),
+        ({"anyOf": [{"type": "object"}, {"type": "null"}]}, "{'k': True}", '{"k": true}'),
+        ({"type": "integer"}, "two ", '"two "'), ({"type": "integer"}, "'2'", "\"'2'\""),
+        ({"type": "string"}, "True", '"True"'), ({"type": ["string", "integer"]}, "None", '"None"'),
+        ({}, "True", '"True"'), ({"type": 5}, "True", '"True"'), ({"anyOf": []}, "True", '"True"'),
+    ],
+)  # fmt: skip
+def test_python_literals_of_arguments_that_are_no_strings_become_json(schema: Any, text: str, expected: str) -> None:
+    """Qwen's templates write True and None into the history, and so the models call."""
+    schemas = {"f": {"type": "object", "properties": {"x": schema}}}
+    answer = f"<tool_call>\n<function=f>\n<parameter=x>\n{text}\n</parameter>\n</function>\n</tool_call>"
+    check_every_split(QWEN_CODER, answer, Merged("", (("f", f'{{"x": {expected}}}'),)), schemas=schemas)

@@ -7,6 +7,7 @@ from typing import Any
 
 from chairlift.core.engine_output import FinishReason
 from chairlift.text.reasoning_parser import ReasoningDelta, ReasoningParser
+from chairlift.text.tool_formats.scanner import THOUGHT_SEPARATOR
 from chairlift.text.tool_formats.tool_call_parser import (
     CustomCallInput,
     CustomCallStart,
@@ -58,6 +59,7 @@ class ChatDeltaBuilder:
         self._allows_parallel_calls = allows_parallel_calls
         self._num_id_chars = num_id_chars
         self._make_call_key, self._call_key = call_key, b""
+        self._has_reasoning = False  # before that which the parser of calls reads
         self.calls = 0
 
     def push(self, delta: str) -> list[Delta]:
@@ -103,6 +105,7 @@ class ChatDeltaBuilder:
     def _reasoning_deltas(self, delta: ReasoningDelta) -> list[Delta]:
         deltas: list[Delta] = []
         if delta.reasoning and self._includes_reasoning:
+            self._has_reasoning = True
             deltas.append({"reasoning_content": delta.reasoning})
         if delta.content:
             deltas += (
@@ -123,7 +126,9 @@ class ChatDeltaBuilder:
                 case TextDelta(text):
                     deltas.append({"content": text})
                 case ReasoningText(text) if self._includes_reasoning:
-                    deltas.append({"reasoning_content": text})
+                    separator = THOUGHT_SEPARATOR if self._has_reasoning else ""
+                    self._has_reasoning = False
+                    deltas.append({"reasoning_content": separator + text})
                 case ToolCallStart(index, name):
                     deltas.append(self._call_start(index, "function", {"name": name, "arguments": ""}))
                 case CustomCallStart(index, name):

@@ -1,7 +1,7 @@
 """ToolChoice: parses the tools of a request, and compiles calls into a grammar."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
@@ -132,7 +132,7 @@ def read_tools(
         names = strict & allowed.keys() if tool_format.auto_notations else ()
     enforceable, ignored = _enforceable(offered, names, budget or LoweringBudget())
     if is_forced:
-        grammar = tool_call_grammar(tool_format, enforceable, several=allows_parallel)
+        tool_format, grammar = _forced_calls(tool_format, enforceable, allowed, several=allows_parallel)
         structured = _enforced_output(grammar, reasoning_prefix(tool_format))
     else:
         tools = [tool for tool in tools if tool["function"]["name"] in allowed]
@@ -185,6 +185,17 @@ def _answer_schema(answer: StructuredOutput | None) -> dict[str, Any]:
     if answer is None or answer.json_object:
         return {"type": "object"}
     return {} if answer.schema is True else dict(answer.schema)
+
+
+def _forced_calls(
+    tool_format: ToolFormat, enforceable: ToolSchemas, schemas: ToolSchemas, *, several: bool
+) -> tuple[ToolFormat, str]:
+    """Return the format of forced calls and their grammar: JSON objects where its notation cannot express a schema."""
+    try:
+        return tool_format, tool_call_grammar(tool_format, enforceable, several=several, parsed=schemas)
+    except NoTaggedArgumentsError:
+        bare = replace(tool_format, notation=None)
+        return bare, tool_call_grammar(bare, enforceable, several=several)
 
 
 def _optional_calls(

@@ -43,10 +43,12 @@ def scan_answer(
 
 
 def _read_reasoning(scanner: Scanner, end: str) -> Scan[None]:
-    scanner.is_reasoning = True
+    """Emit the reasoning behind its start, and read its end and the white space behind it."""
+    scanner.start_reasoning()
     yield from read_text(scanner, (end,))
     scanner.drop_held()
-    scanner.is_reasoning, scanner.is_closing = False, True
+    scanner.end_reasoning()
+    scanner.is_closing = True
     char = yield from read_past_space(scanner)
     scanner.unread(char)
     scanner.drop_held()

@@ -37,6 +37,21 @@ class ArgumentTags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeywordArguments:
+    """The notation of arguments that have their names before them, as Python has them. Values are JSON.
+
+    Attributes:
+        after_key: between a name and the value.
+        separator: between two arguments.
+        quote: before and after an argument that is a string; "" for JSON.
+    """
+
+    after_key: str
+    separator: str
+    quote: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallNotation:
     """The text around the name and the arguments of calls, for formats whose calls are not JSON objects.
 
@@ -50,6 +65,7 @@ class CallNotation:
         end: after the last call.
         reasoning: what may stand before the calls, in formats that mark reasoning themselves.
         argument_tags: the tags of the arguments, in place of JSON; all notations of a format have the same.
+        keyword_arguments: the notation of the arguments where they are no JSON object.
         is_bare: whether the first call is the beginning of the answer, without a marker before it.
     """
 
@@ -62,14 +78,16 @@ class CallNotation:
     end: str = ""
     reasoning: ReasoningPrefix | None = None
     argument_tags: ArgumentTags | None = None
+    keyword_arguments: KeywordArguments | None = None
     is_bare: bool = False
 
     @property
     def texts(self) -> tuple[str, ...]:
         """Every text of a call, which may have markers."""
-        tags = self.argument_tags
+        tags, keywords = self.argument_tags, self.keyword_arguments
         return (
             *(() if tags is None else (tags.before_key, tags.after_key, tags.end)),
+            *(() if keywords is None else (keywords.after_key, keywords.separator, keywords.quote)),
             self.begin, self.before_name, *self.other_before_names, self.after_name, self.after_arguments,
             self.separator or "", self.end,
         )  # fmt: skip
@@ -84,7 +102,8 @@ class ToolFormat:
         make_parser: makes the parser of one answer, from the schemas of the tools that the request offers.
         prefill: beginning of an answer that calls a tool, up to the brace of the call; a forced call's prompt ends
             with it, unless the model reasons first.
-        notation: the notation of forced calls; None for JSON objects after the prefill.
+        notation: the notation of forced calls, and of earlier ones where the chat template writes none; None for JSON
+            objects after the prefill.
         auto_notations: the notations of calls that the model may choose to make, where a grammar can enforce them:
             their first markers stand only before a call.
         call_starts: regular expressions of other texts that begin a call, or reasoning, for the parser; a grammar

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from chairlift.core.errors import ConfigError
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.gemma import GEMMA, GEMMA4, TOOL_CODE
+from chairlift.text.tool_formats.gemma import GEMMA, GEMMA4, GEMMA4_WITH_THOUGHTS, TOOL_CODE
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.glm import GLM
 from chairlift.text.tool_formats.harmony import HARMONY, HARMONY_WITH_CHANNELS
@@ -22,11 +22,11 @@ from chairlift.text.tool_formats.json_calls import (
     MISTRAL_IDS,
     PHI4,
     PHI4_FUNCTOOLS,
+    WITH_REASONING,
 )
 from chairlift.text.tool_formats.marked_calls import DEEPSEEK, DEEPSEEK_V31, KIMI
-from chairlift.text.tool_formats.pythonic import MARKERS as PYTHONIC_MARKERS
-from chairlift.text.tool_formats.pythonic import PYTHONIC
-from chairlift.text.tool_formats.xml_calls import DEEPSEEK_DSML, MINIMAX, QWEN_CODER
+from chairlift.text.tool_formats.pythonic import PYTHONIC, PYTHONIC_MARKED
+from chairlift.text.tool_formats.xml_calls import DEEPSEEK_DSML, MINIMAX, QWEN_CODER, SEED_CODER
 
 TOOL_FORMATS = {
     each.name: each
@@ -38,8 +38,9 @@ TOOL_FORMATS = {
 """Name -> format."""
 
 PARSER_ALIASES = {
-    "qwen3_coder": QWEN_CODER, "qwen3_xml": QWEN_CODER, "seed_oss": QWEN_CODER, "granite4": HERMES,
-    "llama3_json": LLAMA3, "llama4_json": LLAMA3, "llama4_pythonic": PYTHONIC, "olmo3": PYTHONIC, "lfm2": PYTHONIC,
+    "qwen3_coder": QWEN_CODER, "qwen3_xml": QWEN_CODER, "seed_oss": SEED_CODER, "granite4": HERMES,
+    "llama3_json": LLAMA3, "llama4_json": LLAMA3, "llama4_pythonic": PYTHONIC,
+    "olmo3": PYTHONIC_MARKED["<function_calls>"], "lfm2": PYTHONIC_MARKED["<|tool_call_start|>"],
     "deepseek_v3": DEEPSEEK, "deepseek_v31": DEEPSEEK_V31, "deepseek_v32": DEEPSEEK_DSML, "kimi_k2": KIMI, "glm45": GLM,
     "glm47": GLM, "minimax_m2": MINIMAX, "openai": HARMONY, "functiongemma": GEMMA, "phi4_mini_json": PHI4_FUNCTOOLS,
     "granite-20b-fc": JSON_TAGS, "hunyuan_a13b": JSON_TAGS, "internlm": JSON_TAGS, "jamba": JSON_TAGS,
@@ -63,12 +64,15 @@ _MARKERS: tuple[tuple[ToolFormat, tuple[str, ...]], ...] = (
     (PHI4_FUNCTOOLS, ("functools[",)),
     (GRANITE, ("<|tool_call|>",)),
     (HERMES, ("<tool_call>",)),
-    *((PYTHONIC, (marker,)) for marker in PYTHONIC_MARKERS),
+    *((tool_format, (marker,)) for marker, tool_format in PYTHONIC_MARKED.items()),
     *((JSON_TAGS, (marker,)) for marker in ("<tool_calls>", "<TOOLCALL>", "<function_call>", "<|action_start|>")),
     (LLAMA3, ("<|python_tag|>",)),
     (TOOL_CODE, ("```tool_code",)),
 )
 """Formats and the texts that a template of theirs has all of, the most specific ones first."""
+
+_WITH_REASONING = {each.name: each for each in (HARMONY_WITH_CHANNELS, GEMMA4_WITH_THOUGHTS, *WITH_REASONING)}
+"""Name of a format that separates reasoning -> the same with parsers that leave it in the text."""
 
 _PYTHONIC = re.compile(r"\w*func\w*\(\s*\w*param\w*\s*=")
 _NAMED_JSON = re.compile(r"""name\\?["']\s*:.{0,200}(parameters|arguments)\\?["']\s*:""", re.DOTALL)
@@ -91,6 +95,8 @@ def detect_tool_format(template: str, special_tokens: Collection[str] = (), *, t
     found = found or _format_of_markers("\n".join(special_tokens)) or GENERIC
     if found is DEEPSEEK and "<｜tool▁sep｜>" in template and "```" not in template:
         found = DEEPSEEK_V31
+    if found is QWEN_CODER and "<seed:tool_call>" in template:
+        found = SEED_CODER
     if found is MISTRAL and "[ARGS]" in template:
         found = MISTRAL_IDS if "[CALL_ID]" in template else MISTRAL_ARGS
     return replace(found, has_special_markers=True) if _is_special(found, special_tokens) else found
@@ -111,12 +117,12 @@ def _format_of_markers(text: str) -> ToolFormat | None:
 
 def _is_special(found: ToolFormat, special_tokens: Collection[str]) -> bool:
     """Return whether a marker of the format is a special token of this tokenizer."""
-    return any(marker in special_tokens for each, markers in _MARKERS if each is found for marker in markers)
+    return any(marker in special_tokens for each, markers in _MARKERS if each.name == found.name for marker in markers)
 
 
 def keep_reasoning(tool_format: ToolFormat) -> ToolFormat:
     """Return the format for a server that does not separate reasoning: only calls are taken out of the text."""
-    if tool_format.name != HARMONY.name:
+    parsers = _WITH_REASONING.get(tool_format.name)
+    if parsers is None:
         return tool_format
-    parsers = HARMONY_WITH_CHANNELS
     return replace(tool_format, make_parser=parsers.make_parser, make_text_parser=parsers.make_text_parser)

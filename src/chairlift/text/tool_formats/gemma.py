@@ -6,12 +6,12 @@ tool-code (Gemma 3)     a fence of ```tool_code or ```python with Python calls o
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from chairlift.text.tool_formats.answer_scan_and_marker_readers import read_closing, read_until, scan_answer
 from chairlift.text.tool_formats.arguments_writer import ArgumentsWriter
-from chairlift.text.tool_formats.base import MAX_NAME_CHARS, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.base import MAX_NAME_CHARS, CallNotation, KeywordArguments, ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.json_calls import JsonCalls
 from chairlift.text.tool_formats.non_json_values import cut_gemma_json, gemma_json, quoted_by, read_raw
 from chairlift.text.tool_formats.pythonic import read_python_block
@@ -24,16 +24,34 @@ _NAME = re.compile(r"\s*call:\s*([\w.-][\w.:-]*)\s*")
 
 @dataclass(frozen=True, slots=True)
 class GemmaCalls:
-    """The markers of a format: around a call, and around a string."""
+    """The markers of a format.
+
+    Attributes:
+        start: before a call.
+        end: after a call.
+        quote: before and after a string.
+        result: start of the result, which a model may write behind its calls where it is not the end of its answers.
+        reasoning: start of reasoning -> its end.
+    """
 
     start: str
     end: str
     quote: str
+    result: str
     reasoning: dict[str, str] = field(default_factory=dict)
 
     def make_parser(self, schemas: ToolSchemas) -> ToolCallParser:
         """Make the parser of one answer."""
         return ScanningParser(partial(_scan, style=self))
+
+    @property
+    def notation(self) -> CallNotation:
+        """The notation of forced calls."""
+        return CallNotation(
+            begin=self.start, before_name="call:", after_name="{", after_arguments="}",
+            separator=f"{self.end}{self.start}", end=self.end,
+            keyword_arguments=KeywordArguments(after_key=":", separator=",", quote=self.quote),
+        )  # fmt: skip
 
 
 def _scan(scanner: Scanner, style: GemmaCalls) -> Scan[None]:
@@ -68,7 +86,7 @@ def _read_call(scanner: Scanner, marker: str, style: GemmaCalls) -> Scan[None]:
             raise
         arguments.add(key, gemma_json("".join(raw), style.quote))
     arguments.end()
-    yield from read_closing(scanner, (style.end,))
+    yield from read_closing(scanner, (style.end, style.result))
 
 
 def _parser_of_tool_code(schemas: ToolSchemas) -> ToolCallParser:
@@ -83,16 +101,21 @@ def _read_fence(scanner: Scanner, marker: str, schemas: ToolSchemas) -> Scan[Non
     yield from read_python_block(scanner, schemas, ("```",))
 
 
-_GEMMA4 = GemmaCalls("<|tool_call>", "<tool_call|>", '<|"|>', {"<|channel>thought": "<channel|>"})
+_GEMMA4 = GemmaCalls("<|tool_call>", "<tool_call|>", '<|"|>', "<|tool_response>", {"<|channel>thought": "<channel|>"})
+_GEMMA = GemmaCalls("<start_function_call>", "<end_function_call>", "<escape>", "<start_function_response>")
 GEMMA = ToolFormat(
     name="gemma",
-    make_parser=GemmaCalls("<start_function_call>", "<end_function_call>", "<escape>").make_parser,
+    make_parser=_GEMMA.make_parser,
+    notation=_GEMMA.notation,
     has_special_markers=True,
 )
 GEMMA4 = ToolFormat(
     name="gemma4",
     make_parser=_GEMMA4.make_parser,
+    notation=_GEMMA4.notation,
     has_special_markers=True,
     make_text_parser=lambda: JsonCalls(reasoning=_GEMMA4.reasoning).make_parser({}),
 )
 TOOL_CODE = ToolFormat(name="tool-code", make_parser=_parser_of_tool_code)
+GEMMA4_WITH_THOUGHTS = replace(GEMMA4, make_parser=replace(_GEMMA4, reasoning={}).make_parser, make_text_parser=None)
+"""GEMMA4 with a parser that leaves reasoning in the text."""

@@ -85,24 +85,24 @@ def _read_argument(scanner: Scanner, arguments: ArgumentsWriter, schemas: ToolSc
     return True
 
 
+_NOTATION = CallNotation(
+    begin=TOOL_CALL,
+    before_name="",
+    after_name="",
+    after_arguments=f"{SPACES}{END_TOOL_CALL}",
+    separator=f"{SPACES}{TOOL_CALL}",
+    argument_tags=ArgumentTags(
+        before_key=f"{SPACES}{KEY}",
+        after_key=f"{END_KEY}{SPACES}{VALUE}",
+        end=END_VALUE,
+        closing=(END_TOOL_CALL,),
+    ),
+)
 GLM = ToolFormat(
     name="glm",
     make_parser=_make_parser,
-    auto_notations=(
-        CallNotation(
-            begin=TOOL_CALL,
-            before_name="",
-            after_name="",
-            after_arguments=f"{SPACES}{END_TOOL_CALL}",
-            separator=f"{SPACES}{TOOL_CALL}",
-            argument_tags=ArgumentTags(
-                before_key=f"{SPACES}{KEY}",
-                after_key=f"{END_KEY}{SPACES}{VALUE}",
-                end=END_VALUE,
-                closing=(END_TOOL_CALL,),
-            ),
-        ),
-    ),
+    notation=_NOTATION,
+    auto_notations=(_NOTATION,),
     first_call_starts=(rf"{NAMES}\n\{{",),
     has_special_markers=True,
 )

@@ -86,9 +86,10 @@ def _read_message(
     if ends_with_final and channel is not None and channel[1] == "final":
         yield from _read_last_text(scanner)
     is_call = name.startswith(FUNCTIONS)  # that the request does not allow
-    scanner.is_reasoning = not is_call and (bool(name) or (channel is not None and channel[1] == "analysis"))
+    if not is_call and (name or (channel is not None and channel[1] == "analysis")):
+        scanner.start_reasoning()
     end = yield from read_text(scanner, (*ENDS, START, CHANNEL))
-    scanner.is_reasoning = False
+    scanner.end_reasoning()
     if end in ENDS:
         scanner.drop_held()
     else:

@@ -185,29 +185,18 @@ LLAMA3 = replace(
     auto_notations=(_LLAMA3_CALL, replace(_LLAMA3_CALL, begin=f"<|python_tag|>{SPACES}{{", is_bare=False)),
     first_call_starts=(r"(```json|```\n)?[ \t\r\n]*(\[[ \t\r\n]*)?\{",),
 )
+_MISTRAL = JsonCalls(("[TOOL_CALLS]",), has_named_calls=True, reasoning={"[THINK]": "[/THINK]"})
 MISTRAL = replace(
-    _format(
-        "mistral",
-        JsonCalls(("[TOOL_CALLS]",), has_named_calls=True, reasoning={"[THINK]": "[/THINK]"}),
-        "[TOOL_CALLS][",
-    ),
+    _format("mistral", _MISTRAL, "[TOOL_CALLS]["),
     num_id_chars=9,
     auto_notations=(replace(_JSON_CALL, begin="[TOOL_CALLS][", separator=", ", end="]"),),
     call_starts=(r"\[THINK\]",),
 )
-MISTRAL_ARGS = replace(
-    MISTRAL,
-    auto_notations=(CallNotation(begin="[TOOL_CALLS]", before_name="", after_name="[ARGS]", separator="[TOOL_CALLS]"),),
-)
+_MISTRAL_ARGS = CallNotation(begin="[TOOL_CALLS]", before_name="", after_name="[ARGS]", separator="[TOOL_CALLS]")
+MISTRAL_ARGS = replace(MISTRAL, prefill="", notation=_MISTRAL_ARGS, auto_notations=(_MISTRAL_ARGS,))
 """The format as newer models write it; the parser reads all three."""
-MISTRAL_IDS = replace(
-    MISTRAL,
-    auto_notations=(
-        CallNotation(
-            begin="[TOOL_CALLS]", before_name="", after_name=f"[CALL_ID]{NINE}[ARGS]", separator="[TOOL_CALLS]"
-        ),
-    ),
-)
+_MISTRAL_IDS = replace(_MISTRAL_ARGS, after_name=f"[CALL_ID]{NINE}[ARGS]")
+MISTRAL_IDS = replace(MISTRAL, prefill="", notation=_MISTRAL_IDS, auto_notations=(_MISTRAL_IDS,))
 """The format of Mistral Small 3, whose calls have their ids."""
 _PHI4 = JsonCalls(("<|tool_call|>", "functools"), ("<|/tool_call|>",))
 _PHI4_AUTO = (
@@ -254,6 +243,16 @@ COMMAND_A = replace(
     call_starts=_COMMAND_STARTS,
     other_markers=_COMMAND.hidden,
 )
+WITH_REASONING = (
+    replace(MISTRAL, make_parser=replace(_MISTRAL, reasoning={}).make_parser),
+    replace(COMMAND_R, make_parser=replace(_COMMAND, reasoning={}).make_parser),
+    replace(
+        COMMAND_A,
+        make_parser=replace(_COMMAND, reasoning={}).make_parser,
+        make_text_parser=lambda: replace(_COMMAND, markers=(), reasoning={}).make_parser({}),
+    ),
+)
+"""The formats that separate reasoning, with parsers that leave it in the text."""
 _PLUGIN = "<|action_start|><|plugin|>"
 _PLUGIN_END = f"{SPACES}<|action_end|>"
 JSON_TAGS = replace(

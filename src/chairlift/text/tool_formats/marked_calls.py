@@ -100,15 +100,15 @@ _V31 = replace(
 DEEPSEEK_V31 = replace(DEEPSEEK, notation=_V31, auto_notations=(_V31,))
 """The format with the notation of forced calls since V3.1; the parser reads both."""
 
+_KIMI = CallNotation(
+    begin="<|tool_calls_section_begin|>", before_name="<|tool_call_begin|>functions.",
+    after_name=f":{NUMBER}<|tool_call_argument_begin|>", after_arguments="<|tool_call_end|>", separator="",
+    end="<|tool_calls_section_end|>",
+)  # fmt: skip
 KIMI = ToolFormat(
     name="kimi",
-    auto_notations=(
-        CallNotation(
-            begin="<|tool_calls_section_begin|>", before_name="<|tool_call_begin|>functions.",
-            after_name=f":{NUMBER}<|tool_call_argument_begin|>", after_arguments="<|tool_call_end|>", separator="",
-            end="<|tool_calls_section_end|>",
-        ),
-    ),
+    notation=_KIMI,
+    auto_notations=(_KIMI,),
     make_parser=MarkedCalls(
         "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_calls_section_begin|>",
         ("<|tool_call_end|>", "<|tool_calls_section_end|>"), re.compile(r"(?:functions\.)?(\S+?)(?::\d+)?"),

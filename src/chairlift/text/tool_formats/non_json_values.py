@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from chairlift.text.tool_formats.answer_scan_and_marker_readers import at_marker
-from chairlift.text.tool_formats.json_values import is_json, json_string
+from chairlift.text.tool_formats.json_values import is_json, json_string, string_value
 from chairlift.text.tool_formats.scanner import Scan, Scanner
 
 ReadQuoted = Callable[[Scanner, list[str]], Scan[None]]
@@ -22,7 +22,8 @@ _CLOSING = {")": "]", "]": "]", "}": "}"}
 _BRACKETS = _OPENING | _CLOSING
 _PYTHON = re.compile(
     r"""\s*(?:(?P<prefix>[rRuUbBfF]{0,2})(?:(?P<triple>'''|\"\"\")(?P<long>[^\\]*?(?:\\.[^\\]*?)*?)(?P=triple)"""
-    r"""|'(?!'')(?P<single>[^'\\]*(?:\\.[^'\\]*)*)'|"(?!"")(?P<double>[^"\\]*(?:\\.[^"\\]*)*)")"""
+    r"""|'(?!'')(?P<single>[^'\\]*(?:(?:\\.|'(?=\w))[^'\\]*)*)'"""
+    r"""|"(?!"")(?P<double>[^"\\]*(?:(?:\\.|"(?=\w))[^"\\]*)*)")"""
     r"""|(?P<word>[-+]?[\w.]+(?:(?<=[eE])[-+]\d+)?)|(?P<sign>[][(){},:]))""",
     re.DOTALL,
 )
@@ -31,7 +32,7 @@ _CUT_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:x.?|u.{0,3}|U.{0,7}|[0-7]{0,2}
 _CUT_NUMBER = re.compile(r"[-+]?[\d.]*([eE][-+]?\d*)?")
 _ESCAPE = re.compile(r"\\(\n|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "\n": ""}
-_ESCAPED |= {char: char for char in "\\'\""}
+_ESCAPED |= {char: char for char in "\\'\"/"}
 
 
 def read_raw(
@@ -59,7 +60,11 @@ def read_raw(
 
 
 def read_python_string(scanner: Scanner, raw: list[str]) -> Scan[None]:
-    """Read to the end of a Python string, which may have triple quotes."""
+    """Read to the end of a Python string, which may have triple quotes.
+
+    A quote before a character of a word is a part of the string: some templates, and the models that learned from them,
+    do not escape it ('it's').
+    """
     quote = raw[-1]
     if quote not in "'\"":
         return
@@ -81,12 +86,19 @@ def read_python_string(scanner: Scanner, raw: list[str]) -> Scan[None]:
         raw.append(char)
         num_read = num_read + 1 if char == quote and not is_escaped else 0
         is_escaped = char == "\\" and not is_escaped
+        if num_read == num_quotes == 1:
+            following = yield from scanner.read()
+            scanner.unread(following)
+            num_read = int(not (following.isalnum() or following == "_"))
 
 
 def quoted_by(quote: str) -> ReadQuoted:
-    """Return a reader of strings that begin and end with the same marker."""
+    """Return a reader of strings that begin and end with the same marker, or with a quotation mark as JSON has them."""
 
     def read_quoted(scanner: Scanner, raw: list[str]) -> Scan[None]:
+        if raw[-1] == '"' and _begins_value(raw):
+            yield from _read_json_string(scanner, raw)
+            return
         if raw[-1] != quote[-1] or "".join(raw[-len(quote) :]) != quote:
             return
         start = len(raw)
@@ -94,6 +106,21 @@ def quoted_by(quote: str) -> ReadQuoted:
             raw.append((yield from scanner.read()))
 
     return read_quoted
+
+
+def _begins_value(raw: list[str]) -> bool:
+    """Return whether the last character of the raw text is the first one of a value or a key."""
+    before = next((char for char in reversed(raw[:-1]) if not char.isspace()), "")
+    return before in ("", *"[{:,")
+
+
+def _read_json_string(scanner: Scanner, raw: list[str]) -> Scan[None]:
+    """Read a JSON string after its opening quotation mark."""
+    is_escaped, char = False, ""
+    while is_escaped or char != '"':
+        is_escaped = char == "\\" and not is_escaped
+        char = yield from scanner.read()
+        raw.append(char)
 
 
 def python_json(text: str) -> str:
@@ -126,14 +153,17 @@ def cut_gemma_json(text: str, quote: str) -> str:
     text = text.removesuffix(next((cut_quote for cut_quote in cut_quotes if text.endswith(cut_quote)), ""))
 
     def cut_string(rest: str) -> str | None:
-        return rest.lstrip().removeprefix(quote) if rest.lstrip().startswith(quote) else None
+        rest = rest.lstrip()
+        if rest.startswith('"'):
+            return string_value(_CUT_ESCAPE.sub(r"\1", rest) + '"')
+        return rest.removeprefix(quote) if rest.startswith(quote) else None
 
     return _cut(text, _gemma_pattern(quote), _gemma_token, cut_string)
 
 
 def _gemma_pattern(quote: str) -> re.Pattern[str]:
     string = f"{re.escape(quote)}(?P<long>.*?){re.escape(quote)}"
-    word = rf"(?P<word>(?!{re.escape(quote)})[^][{{}},:]+)"
+    word = rf'(?P<word>(?!{re.escape(quote)}|")[^][{{}},:]+)'
     return re.compile(
         rf"""\s*(?:{string}|"(?P<double>[^"\\]*(?:\\.[^"\\]*)*)"|(?P<sign>[][{{}},:])|{word})""", re.DOTALL
     )
@@ -249,5 +279,5 @@ def _gemma_token(match: re.Match[str]) -> str:
         return match["sign"]
     if match["word"]:
         word = match["word"].strip()
-        return word if is_json(word) else json_string(word)
+        return _WORDS.get(word) or (word if is_json(word) else json_string(word))
     return json_string(match["long"]) if match["long"] is not None else f'"{match["double"]}"'

@@ -7,6 +7,7 @@ Llama 3.2 and Llama 4 write the list at the beginning of the answer. Others mark
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from chairlift.text.tool_formats.answer_scan_and_marker_readers import (
@@ -17,7 +18,14 @@ from chairlift.text.tool_formats.answer_scan_and_marker_readers import (
     scan_answer,
 )
 from chairlift.text.tool_formats.arguments_writer import ArgumentsWriter
-from chairlift.text.tool_formats.base import MAX_NAME_CHARS, SPACE, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.base import (
+    MAX_NAME_CHARS,
+    SPACE,
+    CallNotation,
+    KeywordArguments,
+    ToolFormat,
+    ToolSchemas,
+)
 from chairlift.text.tool_formats.json_calls import read_objects
 from chairlift.text.tool_formats.non_json_values import cut_python_json, python_json, read_python_string, read_raw
 from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner, ScanningParser
@@ -29,7 +37,7 @@ CLOSING = (
     FENCE, "<|python_end|>", "<|tool_call_end|>", "</function_calls>", "<|eom|>", "<|eot|>", "<|eom_id|>", "<|eot_id|>",
 )  # fmt: skip
 REASONING = {"<|thought_start|>": "<|thought_end|>"}
-_NAME = re.compile(r"\s*([A-Za-z_][\w.:-]*)\s*")
+_NAME = re.compile(r"\s*([\w-][\w.:-]*)\s*")
 _KEY = re.compile(r"\s*([^\W\d]\w*)\s*")
 
 
@@ -127,4 +135,28 @@ def _positional_name(schemas: ToolSchemas, name: str, index: int) -> str:
     return names[index] if index < len(names) else f"argument_{index}"
 
 
-PYTHONIC = ToolFormat(name="pythonic", make_parser=_make_parser, arguments_key="parameters", has_special_markers=True)
+_LIST = CallNotation(
+    begin="[",
+    before_name="",
+    after_name="(",
+    after_arguments=")",
+    separator=", ",
+    end="]",
+    keyword_arguments=KeywordArguments(after_key="=", separator=", "),
+)
+
+
+def _pythonic(notation: CallNotation) -> ToolFormat:
+    return ToolFormat(
+        name="pythonic", make_parser=_make_parser, notation=notation, arguments_key="parameters",
+        has_special_markers=True,
+    )  # fmt: skip
+
+
+PYTHONIC = _pythonic(_LIST)
+PYTHONIC_MARKED = {
+    "<|python_start|>": _pythonic(replace(_LIST, begin="<|python_start|>[", end="]<|python_end|>")),
+    "<|tool_call_start|>": _pythonic(replace(_LIST, begin="<|tool_call_start|>[", end="]<|tool_call_end|>")),
+    "<function_calls>": _pythonic(replace(_LIST, begin="<function_calls>", separator="\n", end="</function_calls>")),
+}
+"""The marker of a model's calls -> the format with the notation that has it; the parser reads all of them."""

@@ -27,6 +27,10 @@ Scan = Generator[None, str, T]
 """A reader of characters that returns T."""
 
 SEPARATORS = SPACE + ",;"
+THOUGHT_SEPARATOR = "\n\n"
+"""Text between two thoughts of one answer."""
+MAX_BLANKS = 256
+"""White space characters of a thought to hold back in case they are its last ones."""
 
 
 class NotACall(Exception):
@@ -59,6 +63,8 @@ class Scanner:
         self.is_after_call = False  # nothing but white space since the last call
         self.stops: re.Pattern[str] | None = None
         self._is_in_call = False
+        self._blanks = ""  # white space at the end of a thought so far
+        self._has_thought = self._is_fresh = False  # a fresh thought has no text but white space
         self._held: list[str] = []
         self._unread: deque[str] = deque()
         self._last = ""
@@ -110,11 +116,35 @@ class Scanner:
         if not text:
             return
         if self.is_reasoning:
-            self._add((ReasoningText, 0), text)
+            self._emit_reasoning(text)
             return
         self._add((TextDelta, 0), text)
         self.is_after_call = False
         self.has_text = self.has_text or not text.isspace()
+
+    def start_reasoning(self) -> None:
+        """Start a thought, which is emitted without the white space around it, but apart from one before it."""
+        self.is_reasoning = self._is_fresh = True
+        self._blanks = ""
+
+    def end_reasoning(self) -> None:
+        """End the thought."""
+        self.is_reasoning = False
+
+    def _emit_reasoning(self, text: str) -> None:
+        if self._is_fresh:
+            text = text.lstrip(SPACE)
+            if text and self._has_thought:
+                text = THOUGHT_SEPARATOR + text
+            self._is_fresh = not text
+        text = self._blanks + text
+        end = len(text.rstrip(SPACE))
+        if len(text) - end >= MAX_BLANKS:
+            end = len(text)
+        text, self._blanks = text[:end], text[end:]
+        if text:
+            self._has_thought = True
+            self._add((ReasoningText, 0), text)
 
     def start_call(self, name: str) -> None:
         """Start a call; the held text is its beginning."""

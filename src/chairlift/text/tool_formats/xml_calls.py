@@ -9,7 +9,7 @@ The tool's schema says which arguments are strings, unless the tag itself does.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from chairlift.text.tool_formats.arguments_writer import ArgumentsWriter
 from chairlift.text.tool_formats.base import MAX_NAME_CHARS, SPACES, ArgumentTags, CallNotation, ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.json_calls import read_objects
 from chairlift.text.tool_formats.json_values import is_json, json_string, read_valid_json
+from chairlift.text.tool_formats.non_json_values import python_json
 from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner, ScanningParser
 from chairlift.text.tool_formats.tool_call_parser import ToolCallParser
 
@@ -136,9 +137,28 @@ def _schema_of(schemas: ToolSchemas, name: str, key: str) -> Any:
 
 
 def argument_value(text: str, schemas: ToolSchemas, name: str, key: str) -> str:
-    """Return the JSON of an argument's text: JSON stays, unless the tool's schema says that it is a string."""
-    is_string = is_string_schema(_schema_of(schemas, name, key))
-    return text.strip() if not is_string and is_json(text) else json_string(text)
+    """Return the JSON of an argument's text: JSON stays, unless the tool's schema says that it is a string.
+
+    Where the schema allows no string, a Python literal becomes JSON: templates write True and None, and so do models.
+    """
+    schema = _schema_of(schemas, name, key)
+    if is_string_schema(schema):
+        return json_string(text)
+    if is_json(text):
+        return text.strip()
+    value = python_json(text) if _excludes_strings(schema) else ""
+    return json_string(text) if value[:1] in ("", '"') else value
+
+
+def _excludes_strings(schema: Any, depth: int = 4) -> bool:
+    """Return whether a schema names the types of its values, and no string is among them."""
+    if not isinstance(schema, Mapping):
+        return False
+    if isinstance(kinds := schema.get("type"), str | list):
+        return "string" not in ([kinds] if isinstance(kinds, str) else kinds)
+    lists = (schema.get(word) for word in ("anyOf", "oneOf"))
+    branches: list[Any] = next((each for each in lists if isinstance(each, list)), [])
+    return bool(branches and depth) and all(_excludes_strings(each, depth - 1) for each in branches)
 
 
 def is_string_schema(schema: Any, depth: int = 4) -> bool:
@@ -158,25 +178,37 @@ def is_string_schema(schema: Any, depth: int = 4) -> bool:
     return False
 
 
+_CODER_NOTATIONS = tuple(
+    CallNotation(
+        begin=f"<{section}>{SPACES}", before_name="<function=", after_name=">",
+        argument_tags=ArgumentTags(
+            before_key=f"{SPACES}<parameter=", after_key=">", end="</parameter>",
+            closing=("</function>", "</tool_call>", "</seed:tool_call>"),
+        ),
+        after_arguments=f"{SPACES}</function>", separator=f"{SPACES}</{section}>{SPACES}<{section}>{SPACES}",
+        end=f"{SPACES}</{section}>",
+    )
+    for section in ("tool_call", "seed:tool_call")
+)  # fmt: skip
 QWEN_CODER = ToolFormat(
     name="qwen3-coder",
     make_parser=XmlCalls(
         ("<tool_call>", "<seed:tool_call>"), "<function=", "<parameter=", "</parameter>",
         ("</function>", "</tool_call>", "</seed:tool_call>"),
     ).make_parser,
-    auto_notations=tuple(
-        CallNotation(
-            begin=f"<{section}>{SPACES}", before_name="<function=", after_name=">",
-            argument_tags=ArgumentTags(
-                before_key=f"{SPACES}<parameter=", after_key=">", end="</parameter>",
-                closing=("</function>", "</tool_call>", "</seed:tool_call>"),
-            ),
-            after_arguments=f"{SPACES}</function>", separator=f"{SPACES}</{section}>{SPACES}<{section}>{SPACES}",
-            end=f"{SPACES}</{section}>",
-        )
-        for section in ("tool_call", "seed:tool_call")
-    ),
+    notation=_CODER_NOTATIONS[0],
+    auto_notations=_CODER_NOTATIONS,
     call_starts=("<function=",),
+)  # fmt: skip
+SEED_CODER = replace(QWEN_CODER, notation=_CODER_NOTATIONS[1])
+"""The format with the tags of Seed-OSS in forced calls; the parser reads both."""
+_MINIMAX = CallNotation(
+    begin=f"<minimax:tool_call>{SPACES}", before_name='<invoke name="', after_name='">',
+    argument_tags=ArgumentTags(
+        before_key=f'{SPACES}<parameter name="', after_key='">', end="</parameter>",
+        closing=("</invoke>", "</minimax:tool_call>"),
+    ),
+    after_arguments=f"{SPACES}</invoke>", separator=SPACES, end=f"{SPACES}</minimax:tool_call>",
 )  # fmt: skip
 MINIMAX = ToolFormat(
     name="minimax",
@@ -184,16 +216,8 @@ MINIMAX = ToolFormat(
         ("<minimax:tool_call>",), '<invoke name="', '<parameter name="', "</parameter>",
         ("</invoke>", "</minimax:tool_call>"),
     ).make_parser,
-    auto_notations=(
-        CallNotation(
-            begin=f"<minimax:tool_call>{SPACES}", before_name='<invoke name="', after_name='">',
-            argument_tags=ArgumentTags(
-                before_key=f'{SPACES}<parameter name="', after_key='">', end="</parameter>",
-                closing=("</invoke>", "</minimax:tool_call>"),
-            ),
-            after_arguments=f"{SPACES}</invoke>", separator=SPACES, end=f"{SPACES}</minimax:tool_call>",
-        ),
-    ),
+    notation=_MINIMAX,
+    auto_notations=(_MINIMAX,),
     call_starts=('<invoke name="',),
 )  # fmt: skip
 DEEPSEEK_DSML = ToolFormat(
