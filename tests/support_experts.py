@@ -9,8 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chairlift.model.config.architectures.granite_hybrid import GRANITE_EXPERTS
+from chairlift.model.config.architectures.registry import ARCHITECTURES
+from chairlift.model.config.architectures.unregistered_experts import (
+    DEEPSEEK_V3_EXPERTS,
+    GEMMA4_EXPERTS,
+    GLM4_MOE_EXPERTS,
+    GLM4_MOE_LITE_EXPERTS,
+    LFM2_MOE_EXPERTS,
+    QWEN2_MOE_EXPERTS,
+)
 from chairlift.model.config.config_reader import ConfigReader
-from chairlift.model.config.experts_config import EXPERT_DEFAULTS, ExpertsConfig, read_experts
+from chairlift.model.config.experts_config import ExpertFields, ExpertsConfig, read_experts
 from chairlift.model.weights.formats.stacked_experts import canonical_experts
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from chairlift.model.weights.shard import Part
@@ -18,6 +28,14 @@ from chairlift.model.weights.stored_weight import DenseOnly
 
 HIDDEN = 24
 NAME = "model.layers.0.mlp"
+
+EXPERTS: Mapping[str, ExpertFields] = {
+    **{name: each.experts for name, each in ARCHITECTURES.items() if each.experts is not None},
+    "Qwen2MoeForCausalLM": QWEN2_MOE_EXPERTS, "GraniteMoeForCausalLM": GRANITE_EXPERTS,
+    "DeepseekV3ForCausalLM": DEEPSEEK_V3_EXPERTS, "Glm4MoeForCausalLM": GLM4_MOE_EXPERTS,
+    "Glm4MoeLiteForCausalLM": GLM4_MOE_LITE_EXPERTS, "Lfm2MoeForCausalLM": LFM2_MOE_EXPERTS,
+    "Gemma4ForCausalLM": GEMMA4_EXPERTS,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -150,7 +168,7 @@ def randomized(module: Any, seed: int) -> Any:
 def config_of(architecture: str, **changes: Any) -> ExpertsConfig:
     """Return the config of hf_layer."""
     fields = {**LAYOUTS[architecture].fields, **changes}
-    config = read_experts(architecture, ConfigReader(fields, EXPERT_DEFAULTS[architecture]))
+    config = read_experts(EXPERTS[architecture], ConfigReader(fields, EXPERTS[architecture].defaults))
     assert config is not None
     return config
 
@@ -158,7 +176,7 @@ def config_of(architecture: str, **changes: Any) -> ExpertsConfig:
 def canonical_tensors(architecture: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors of a whole model's names by canonical names."""
     stored = ((name, HeldWeight(name, tensor)) for name, tensor in tensors.items())
-    return {name: each.dense() for name, each in canonical_experts(architecture, stored)}
+    return {name: each.dense() for name, each in canonical_experts(EXPERTS[architecture], stored)}
 
 
 def layer_tensors(architecture: str, module: Any) -> dict[str, Tensor]:

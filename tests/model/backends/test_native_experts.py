@@ -15,7 +15,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.backends.native_experts import NativeExperts
 from chairlift.model.config.config_reader import ConfigReader
-from chairlift.model.config.experts_config import EXPERT_DEFAULTS, ExpertsConfig, read_experts
+from chairlift.model.config.experts_config import ExpertsConfig, read_experts
 from chairlift.model.config.runner_config import FILE_QUANTIZATION
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import PackedWeight, Packer
@@ -30,7 +30,7 @@ from chairlift.model.weights.formats.stacked_experts import canonical_experts
 from chairlift.model.weights.gguf_blocks import dequantize
 from chairlift.model.weights.parameter_loader import ParameterLoader, Part
 from chairlift.model.weights.stored_weight import by_name
-from support_experts import NAME, config_of
+from support_experts import EXPERTS, NAME, config_of
 from support_native import Operations, blocks, instruction_sets, linear, need_native, row_dtype
 from support_shares import for_each
 
@@ -272,7 +272,7 @@ def test_the_codes_of_gpt_oss_stay_those_of_its_files(tmp_path: Path) -> None:
     tensors["router.weight"] = torch.randn(6, HIDDEN, generator=dice).bfloat16()
     tensors["router.bias"] = torch.randn(6, generator=dice).bfloat16()
     save_file({f"{NAME}.{name}": tensor for name, tensor in tensors.items()}, tmp_path / "model.safetensors")
-    checkpoint = Checkpoint(by_name(canonical_experts(architecture, stored_weights(tmp_path, architecture))))
+    checkpoint = Checkpoint(by_name(canonical_experts(EXPERTS[architecture], stored_weights(tmp_path, architecture))))
     config, cpu = config_of(architecture, intermediate_size=64), torch.device("cpu")
     loader = NativeBackend(FILE_QUANTIZATION, 2).wrap_loader(checkpoint.loader(torch.bfloat16, cpu))
     native = Experts.load(loader, NAME, config, HIDDEN)
@@ -295,7 +295,7 @@ def test_gemmas_router_reads_rows_of_its_own(name: str) -> None:
         "num_experts": 9, "top_k_experts": 3, "moe_intermediate_size": 20, "enable_moe_block": True,
         "rms_norm_eps": 1e-6,
     }  # fmt: skip
-    config = read_experts(architecture, ConfigReader(fields, EXPERT_DEFAULTS[architecture]))
+    config = read_experts(EXPERTS[architecture], ConfigReader(fields, EXPERTS[architecture].defaults))
     assert config is not None
     exact = parameters(config)
     native, reference = (

@@ -9,14 +9,13 @@ from chairlift.core.errors import ConfigError, ModelError, UnsupportedArchitectu
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.experts_config import (
     CLAMPED_SWIGLU,
-    EXPERT_DEFAULTS,
     SIGMOID,
     SOFTMAX,
     TOP_SOFTMAX,
     ExpertsConfig,
     read_experts,
-    sparse_layers,
 )
+from support_experts import EXPERTS
 from support_shares import for_each
 
 CONFIGS = {
@@ -33,7 +32,7 @@ CONFIGS = {
 
 
 def read(architecture: str, **fields: Any) -> ExpertsConfig:
-    config = read_experts(architecture, ConfigReader(fields, EXPERT_DEFAULTS[architecture]))
+    config = read_experts(EXPERTS[architecture], ConfigReader(fields, EXPERTS[architecture].defaults))
     assert config is not None
     return config
 
@@ -42,15 +41,15 @@ def read(architecture: str, **fields: Any) -> ExpertsConfig:
 def test_defaults_are_those_of_transformers(architecture: str) -> None:
     model, name = CONFIGS[architecture]
     theirs = getattr(importlib.import_module(f"transformers.models.{model}.configuration_{model}"), name)()
-    for field, value in EXPERT_DEFAULTS[architecture].items():
+    for field, value in EXPERTS[architecture].defaults.items():
         if hasattr(theirs, field):
             assert getattr(theirs, field) == value, field
-    missing = [field for field in EXPERT_DEFAULTS[architecture] if not hasattr(theirs, field)]
+    missing = [field for field in EXPERTS[architecture].defaults if not hasattr(theirs, field)]
     assert missing in ([], ["first_k_dense_replace"]), "Glm4MoeLite has a list of kinds in its place"
 
 
 def test_each_router_is_of_its_kind() -> None:
-    routers = {name: read(name).router for name in EXPERT_DEFAULTS if not name.startswith("Gemma4")}
+    routers = {name: read(name).router for name in EXPERTS if not name.startswith("Gemma4")}
     assert {name: each.scoring for name, each in routers.items() if each.scoring != SOFTMAX} == {
         "GptOssForCausalLM": TOP_SOFTMAX, "GraniteMoeForCausalLM": TOP_SOFTMAX,
         "GraniteMoeHybridForCausalLM": TOP_SOFTMAX, "DeepseekV3ForCausalLM": SIGMOID, "Glm4MoeForCausalLM": SIGMOID,
@@ -61,14 +60,10 @@ def test_each_router_is_of_its_kind() -> None:
         "Qwen3MoeForCausalLM", "OlmoeForCausalLM",
     }  # fmt: skip
     assert {name for name, each in routers.items() if each.has_bias} == {"GptOssForCausalLM"}
-    deepseek = routers["DeepseekV3ForCausalLM"]
-    assert (deepseek.num_groups, deepseek.groups_per_token, deepseek.scaling_factor) == (8, 4, 2.5)
-    assert deepseek.has_correction_bias and deepseek.sum_offset == 1e-20
-    assert routers["Lfm2MoeForCausalLM"].sum_offset == 1e-6
 
 
 def test_each_shared_expert_has_its_size_and_gate() -> None:
-    found = {name: read(name) for name in EXPERT_DEFAULTS if not name.startswith("Gemma4")}
+    found = {name: read(name) for name in EXPERTS if not name.startswith("Gemma4")}
     assert {name: each.shared_size for name, each in found.items() if each.shared_size} == {
         "Qwen2MoeForCausalLM": 5632, "Qwen3NextForCausalLM": 512, "Qwen3_5MoeForCausalLM": 512,
         "Qwen3_5MoeForConditionalGeneration": 512, "GraniteMoeHybridForCausalLM": 1024, "DeepseekV3ForCausalLM": 2048,
@@ -79,17 +74,9 @@ def test_each_shared_expert_has_its_size_and_gate() -> None:
     }  # fmt: skip
 
 
-def test_gemma_has_experts_only_where_the_file_says_so() -> None:
-    fields = {"num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704, "rms_norm_eps": 1e-5}
-    assert read_experts("Gemma4ForCausalLM", ConfigReader(fields, EXPERT_DEFAULTS["Gemma4ForCausalLM"])) is None
-    found = read("Gemma4ForCausalLM", enable_moe_block=True, **fields)
-    assert found.router.norm_eps == 1e-5 and found.router.renormalizes and found.activation == "gelu_pytorch_tanh"
-    assert (found.router.num_experts, found.router.experts_per_token, found.intermediate_size) == (128, 8, 704)
-
-
 def test_a_dense_granite_has_none() -> None:
-    reader = ConfigReader({"num_local_experts": 0}, EXPERT_DEFAULTS["GraniteMoeHybridForCausalLM"])
-    assert read_experts("GraniteMoeHybridForCausalLM", reader) is None
+    reader = ConfigReader({"num_local_experts": 0}, EXPERTS["GraniteMoeHybridForCausalLM"].defaults)
+    assert read_experts(EXPERTS["GraniteMoeHybridForCausalLM"], reader) is None
 
 
 def test_the_number_of_experts_has_several_names() -> None:
@@ -107,10 +94,6 @@ def test_the_activation_of_gpt_oss_has_fixed_numbers() -> None:
     ("architecture", "fields", "message"),
     [
         ("MixtralForCausalLM", {"num_experts_per_tok": 9}, "9 experts for each token, but there are 8"),
-        ("DeepseekV3ForCausalLM", {"n_group": 7}, "4 of 7 groups of 256"),
-        ("DeepseekV3ForCausalLM", {"topk_group": 9}, "9 of 8 groups"),
-        ("DeepseekV3ForCausalLM", {"n_group": 64, "topk_group": 1}, "1 groups have fewer than 8"),
-        ("DeepseekV3ForCausalLM", {"n_group": 256, "topk_group": 9}, "have one expert each"),
         ("Qwen3MoeForCausalLM", {"moe_intermediate_size": 0}, "moe_intermediate_size"),
         ("Qwen3MoeForCausalLM", {"hidden_act": "relu"}, "hidden_act"),
     ],
@@ -122,20 +105,14 @@ def test_what_does_not_fit_is_refused(architecture: str, fields: dict[str, Any],
 
 def test_some_layers_have_a_dense_mlp() -> None:
     def layers(architecture: str, **fields: Any) -> str:
-        found = sparse_layers(architecture, ConfigReader(fields, EXPERT_DEFAULTS[architecture]), 5)
+        found = EXPERTS[architecture].sparse_layers(ConfigReader(fields, EXPERTS[architecture].defaults), 5)
         return "".join("E" if has else "-" for has in found)
 
     assert layers("MixtralForCausalLM") == layers("Qwen3_5MoeForCausalLM") == "EEEEE"
-    assert layers("DeepseekV3ForCausalLM") == "---EE" and layers("Lfm2MoeForCausalLM") == "--EEE"
-    assert layers("Glm4MoeForCausalLM") == "-EEEE" == layers("Glm4MoeLiteForCausalLM")
-    kinds = ["dense", "sparse", "dense", "sparse", "sparse"]
-    assert layers("Glm4MoeLiteForCausalLM", mlp_layer_types=kinds) == "-E-EE"
     assert layers("Qwen3MoeForCausalLM", decoder_sparse_step=2) == "-E-E-"
     assert layers("Qwen2MoeForCausalLM", mlp_only_layers=[0, 4]) == "-EEE-"
     with pytest.raises(ModelError, match="mlp_only_layers"):
         layers("Qwen2MoeForCausalLM", mlp_only_layers=3)
-    with pytest.raises(ModelError, match="mlp_layer_types"):
-        layers("Glm4MoeLiteForCausalLM", mlp_layer_types=["dense"])
 
 
 def test_ranks_have_equal_parts_of_each_expert() -> None:

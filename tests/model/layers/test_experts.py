@@ -8,7 +8,7 @@ from torch import Tensor
 
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.config_reader import ConfigReader
-from chairlift.model.config.experts_config import EXPERT_DEFAULTS, read_experts
+from chairlift.model.config.experts_config import read_experts
 from chairlift.model.layers import onednn_linear
 from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.fused_ops import FusedOps
@@ -19,6 +19,7 @@ from chairlift.model.weights.parameter_loader import ParameterLoader
 from chairlift.model.weights.shard import Shard
 from chairlift.model.weights.stored_weight import by_name
 from support_experts import (
+    EXPERTS,
     HIDDEN,
     LAYOUTS,
     NAME,
@@ -85,7 +86,7 @@ def test_granite_4_adds_its_shared_mlp() -> None:
         for prefix, part in parts.items() for name, tensor in part.state_dict().items()
     }  # fmt: skip
     architecture, x = "GraniteMoeHybridForCausalLM", rows(30)
-    config = read_experts(architecture, ConfigReader(fields, EXPERT_DEFAULTS[architecture]))
+    config = read_experts(EXPERTS[architecture], ConfigReader(fields, EXPERTS[architecture].defaults))
     assert config is not None
     experts = Experts.load(loader_of(canonical_tensors(architecture, named)), NAME, config, HIDDEN)
     with torch.no_grad():
@@ -111,7 +112,7 @@ def test_gemmas_router_reads_other_rows_than_its_experts() -> None:
         for prefix, part in parts.items() for name, tensor in part.state_dict().items()
     }  # fmt: skip
     architecture, residual, normed = "Gemma4ForCausalLM", rows(30) * 4, rows(30, seed=5)
-    config = read_experts(architecture, ConfigReader(fields, EXPERT_DEFAULTS[architecture]))
+    config = read_experts(EXPERTS[architecture], ConfigReader(fields, EXPERTS[architecture].defaults))
     assert config is not None
     experts = Experts.load(loader_of(canonical_tensors(architecture, named)), NAME, config, HIDDEN)
     with torch.no_grad():
@@ -157,7 +158,7 @@ def test_the_parts_of_ranks_add_up_to_the_layer(architecture: str) -> None:
         (name, HeldWeight(name, tensor))
         for name, tensor in ((f"model.layers.0.{prefix}.{key}", each) for key, each in module.state_dict().items())
     )
-    checkpoint = Checkpoint(by_name(canonical_experts(architecture, stored)))
+    checkpoint = Checkpoint(by_name(canonical_experts(EXPERTS[architecture], stored)))
     config, total = config_of(architecture), torch.zeros_like(x)
     for rank in range(2):
         loader = checkpoint.loader(torch.float64, CPU, Shard(rank, 2))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
+from chairlift.model.config.architectures.registry import ARCHITECTURES
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.gguf_types import TYPES_BY_NAME
 from chairlift.model.device.dtypes import SAFETENSORS_DTYPES
@@ -58,8 +59,8 @@ class Checkpoint:
     def arrange(self, config: DecoderConfig, names: Iterable[str]) -> None:
         """Take the parameters of these names from what the checkpoint stores (arrangement.py)."""
         stored = self.tensors
-        if config.experts is not None:
-            stored = by_name(canonical_experts(config.architecture, stored.items()))
+        if config.experts is not None and (experts := ARCHITECTURES[config.architecture].experts) is not None:
+            stored = by_name(canonical_experts(experts, stored.items()))
         self.tensors = arranged(stored, config, names)
 
     def check(self, expected: Mapping[str, tuple[int, ...]]) -> None:

@@ -14,6 +14,7 @@ from chairlift.model.weights.formats.safetensors import stored_weights
 from chairlift.model.weights.formats.stacked_experts import canonical_experts
 from chairlift.model.weights.gguf_blocks import dequantize
 from chairlift.model.weights.stored_weight import StoredWeight
+from support_experts import EXPERTS
 from support_shares import for_each
 
 GPT_OSS = "GptOssForCausalLM"
@@ -28,7 +29,7 @@ def drawn(experts: int, outputs: int, groups: int, seed: int) -> tuple[Tensor, T
 
 def stored(folder: Path, tensors: dict[str, Tensor]) -> dict[str, StoredWeight]:
     save_file({f"{NAME}.{name}": tensor for name, tensor in tensors.items()}, folder / "model.safetensors")
-    return dict(canonical_experts(GPT_OSS, stored_weights(folder, GPT_OSS)))
+    return dict(canonical_experts(EXPERTS[GPT_OSS], stored_weights(folder, GPT_OSS)))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from torch import Tensor
 from chairlift.core.errors import ModelError
 from chairlift.model.weights.formats.safetensors import stored_weights
 from chairlift.model.weights.formats.stacked_experts import WeightSlice, canonical_experts
-from support_experts import HeldWeight
+from support_experts import EXPERTS, HeldWeight
 from support_shares import for_each
 
 TINY: dict[str, Any] = {
@@ -84,7 +84,7 @@ def their_experts(architecture: str, block: Any) -> dict[str, Tensor]:
 def test_what_transformers_saves_has_canonical_names_and_numbers(tmp_path: Path, architecture: str) -> None:
     folder = tmp_path / architecture
     block = saved(architecture, folder)
-    found = dict(canonical_experts(architecture, stored_weights(folder, architecture)))
+    found = dict(canonical_experts(EXPERTS[architecture], stored_weights(folder, architecture)))
     expected = their_experts(architecture, block)
     assert {name for name in found if ".mlp." in name} == set(expected)
     for name, tensor in expected.items():
@@ -99,7 +99,10 @@ def test_what_transformers_saves_has_canonical_names_and_numbers(tmp_path: Path,
 
 def named(architecture: str, name: str, *shape: int) -> dict[str, Tensor]:
     tensor = torch.arange(float(torch.Size(shape).numel())).view(shape)
-    return {found: each.dense() for found, each in canonical_experts(architecture, [(name, HeldWeight(name, tensor))])}
+    return {
+        found: each.dense()
+        for found, each in canonical_experts(EXPERTS[architecture], [(name, HeldWeight(name, tensor))])
+    }
 
 
 def test_the_shared_mlp_of_granite_is_split_in_gate_and_up() -> None:

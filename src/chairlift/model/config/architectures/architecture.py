@@ -10,6 +10,7 @@ from typing import Any
 
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.experts_config import ExpertFields
 
 TEXT_WRAPPER_PREFIXES = (
     "vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.",
@@ -79,6 +80,7 @@ class Architecture:
             for an architecture without wrappers.
         source: takes a config and the canonical name of a parameter, and returns where it is stored; None where it is
             stored by this name.
+        experts: how its files describe experts; None for an architecture without.
         gguf: what GGUF files of it are like; None if they are not supported.
     """
 
@@ -88,4 +90,5 @@ class Architecture:
     read_config: Callable[[str, ConfigReader], DecoderConfig]
     ignored_prefixes: tuple[str, ...] = ()
     source: Callable[[DecoderConfig, str], TensorSource | None] = no_source
+    experts: ExpertFields | None = None
     gguf: GGUFArchitecture | None = None

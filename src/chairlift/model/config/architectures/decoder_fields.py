@@ -8,7 +8,7 @@ from chairlift.model.config.activations import ACTIVATIONS, OTHER_ACTIVATIONS
 from chairlift.model.config.architectures.architecture import TensorSource
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import DecoderConfig
-from chairlift.model.config.experts_config import sparse_layers
+from chairlift.model.config.experts_config import ExpertFields
 from chairlift.model.config.rope_config import RopeConfig, lacking_feature, read_ropes
 
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
@@ -123,9 +123,9 @@ def joined_source(config: DecoderConfig, name: str) -> TensorSource | None:
     return TensorSource(f"{layer}self_attn.qkv_proj.{kind}", range(first, first + size))
 
 
-def dense_layers(architecture: str, fields: ConfigReader) -> tuple[int, ...]:
+def dense_layers(experts: ExpertFields, fields: ConfigReader) -> tuple[int, ...]:
     """Return DecoderConfig.dense_layers."""
-    sparse = sparse_layers(architecture, fields, fields.size("num_hidden_layers"))
+    sparse = experts.sparse_layers(fields, fields.size("num_hidden_layers"))
     return tuple(layer for layer, has_experts in enumerate(sparse) if not has_experts)
 
 

@@ -4,6 +4,7 @@ Source: transformers 5.23 models/granitemoehybrid.
 """
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from chairlift.core.errors import ModelError
@@ -12,12 +13,35 @@ from chairlift.model.config.architectures.decoder_fields import FULL, LINEAR, ch
 from chairlift.model.config.architectures.granite import GRANITE_DEFAULTS, multipliers
 from chairlift.model.config.config_reader import ConfigReader, invalid_field
 from chairlift.model.config.decoder_config import DecoderConfig
-from chairlift.model.config.experts_config import EXPERT_DEFAULTS, read_experts
+from chairlift.model.config.experts_config import ExpertFields, read_experts, softmax_of_chosen
 from chairlift.model.config.rope_config import lacking_feature
 from chairlift.model.config.state_layers import Mamba2Config
 
 _KINDS = {"mamba": LINEAR, "attention": FULL}
 """Older names of the entries of layer_types, which older files call layers_block_type."""
+
+
+def _shared_size(fields: ConfigReader) -> int:
+    return fields.count("shared_intermediate_size")
+
+
+GRANITE_EXPERTS = ExpertFields(
+    defaults={"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 11008, "hidden_act": "silu"},
+    size="intermediate_size",
+    router=softmax_of_chosen,
+    renamed=(
+        (r"\.block_sparse_moe\.router\.(layer\.)?weight$", ".mlp.gate.weight"),
+        (r"\.block_sparse_moe\.(input_linear\.weight|experts\.gate_up_proj)$", ".mlp.experts.gate_up_proj"),
+        (r"\.block_sparse_moe\.(output_linear\.weight|experts\.down_proj)$", ".mlp.experts.down_proj"),
+        (r"\.shared_mlp\.input_linear\.weight$", ".mlp.shared_expert.gate_up_proj.weight"),
+        (r"\.shared_mlp\.output_linear\.weight$", ".mlp.shared_expert.down_proj.weight"),
+    ),
+)
+"""Experts of GraniteMoeForCausalLM."""
+
+EXPERTS = replace(
+    GRANITE_EXPERTS, defaults={**GRANITE_EXPERTS.defaults, "shared_intermediate_size": 1024}, shared_size=_shared_size
+)
 
 
 def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
@@ -28,7 +52,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     position = fields.get("position_embedding_type")
     if position not in (None, "rope", "nope"):
         raise lacking_feature(f"position_embedding_type {position!r} is not supported; supported are rope and nope")
-    bias, state, experts = fields.flag("attention_bias"), _read_mamba(fields), read_experts(architecture, fields)
+    bias, state, experts = fields.flag("attention_bias"), _read_mamba(fields), read_experts(EXPERTS, fields)
     return decoder_config(
         architecture, fields, (None,) * kinds.count(FULL), qkv_bias=bias, output_bias=bias, experts=experts,
         unrotated_layers=() if position == "rope" else tuple(range(layers)),
@@ -83,10 +107,11 @@ GRANITE_HYBRID = Architecture(
     names=("GraniteMoeHybridForCausalLM",),
     models="Granite 4, with and without experts; layers that keep a state",
     defaults={
-        **GRANITE_DEFAULTS, **EXPERT_DEFAULTS["GraniteMoeHybridForCausalLM"], "mamba_n_heads": 128,
+        **GRANITE_DEFAULTS, **EXPERTS.defaults, "mamba_n_heads": 128,
         "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_head": "auto", "mamba_d_conv": 4, "mamba_expand": 2,
         "mamba_conv_bias": True, "mamba_proj_bias": False,
     },
     read_config=_read_config,
+    experts=EXPERTS,
     source=_source,
 )  # fmt: skip

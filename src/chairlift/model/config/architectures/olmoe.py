@@ -8,8 +8,16 @@ from chairlift.model.config.architectures.decoder_fields import decoder_config, 
 from chairlift.model.config.architectures.olmo2 import OLMO_DEFAULTS
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import PROJECTION, DecoderConfig
-from chairlift.model.config.experts_config import EXPERT_DEFAULTS, read_experts
+from chairlift.model.config.experts_config import ExpertFields, read_experts
 from chairlift.model.config.rope_config import lacking_feature
+
+EXPERTS = ExpertFields(
+    defaults={
+        "num_experts": 64, "num_experts_per_tok": 8, "intermediate_size": 2048, "hidden_act": "silu",
+        "norm_topk_prob": False,
+    },
+    size="intermediate_size",
+)  # fmt: skip
 
 
 def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
@@ -18,7 +26,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     bias = fields.flag("attention_bias")
     return decoder_config(
         architecture, fields, full_attention(fields), qkv_bias=bias, output_bias=bias, head_norm=PROJECTION,
-        experts=read_experts(architecture, fields),
+        experts=read_experts(EXPERTS, fields),
     )  # fmt: skip
 
 
@@ -26,8 +34,9 @@ OLMOE = Architecture(
     names=("OlmoeForCausalLM",),
     models="OLMoE",
     defaults={
-        **OLMO_DEFAULTS, **EXPERT_DEFAULTS["OlmoeForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 16,
+        **OLMO_DEFAULTS, **EXPERTS.defaults, "hidden_size": 2048, "num_hidden_layers": 16,
         "num_attention_heads": 16, "max_position_embeddings": 4096,
     },
     read_config=_read_config,
+    experts=EXPERTS,
 )  # fmt: skip

@@ -17,7 +17,7 @@ from chairlift.model.config.architectures.decoder_fields import (
 )
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import HEAD, DecoderConfig
-from chairlift.model.config.experts_config import EXPERT_DEFAULTS, read_experts
+from chairlift.model.config.experts_config import ExpertFields, read_experts
 from chairlift.model.config.rope_config import read_ropes
 from chairlift.model.config.state_layers import GatedDeltaNetConfig
 
@@ -59,6 +59,11 @@ def read_delta_net(fields: ConfigReader) -> GatedDeltaNetConfig:
     )
 
 
+def gated_shared_size(fields: ConfigReader) -> int:
+    """Return the neurons of the shared expert, whose output has a gate (ExpertFields.shared_size)."""
+    return fields.size("shared_expert_intermediate_size")
+
+
 def gated_query_source(config: DecoderConfig, name: str) -> TensorSource | None:
     """Return where q_proj, which has a query and a gate for each head by turns, has a parameter."""
     module, _, kind = name.rpartition(".")
@@ -73,8 +78,18 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     return delta_net_config(architecture, fields)
 
 
+EXPERTS = ExpertFields(
+    defaults={
+        "shared_expert_intermediate_size": 512, "moe_intermediate_size": 512, "hidden_act": "silu",
+        "num_experts": 256, "num_experts_per_tok": 8,
+    },
+    shared_size=gated_shared_size,
+    has_shared_gate=True,
+)  # fmt: skip
+
+
 def _read_moe_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
-    experts = read_experts(architecture, fields)
+    experts = read_experts(EXPERTS, fields)
     return delta_net_config(architecture, fields, experts=experts)
 
 
@@ -96,10 +111,11 @@ QWEN3_5_MOE = Architecture(
     names=("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
     models="Qwen3.5 and 3.6 with experts, the text part; layers that keep a state",
     defaults={
-        **DELTA_NET_DEFAULTS, **EXPERT_DEFAULTS["Qwen3_5MoeForCausalLM"], "vocab_size": 248320, "hidden_size": 2048,
+        **DELTA_NET_DEFAULTS, **EXPERTS.defaults, "vocab_size": 248320, "hidden_size": 2048,
         "intermediate_size": 512, "num_hidden_layers": 40, "num_key_value_heads": 2,
     },
     read_config=_read_moe_config,
+    experts=EXPERTS,
     ignored_prefixes=_VISION,
     source=gated_query_source,
 )  # fmt: skip

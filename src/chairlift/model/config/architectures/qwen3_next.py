@@ -5,17 +5,32 @@ Source: transformers 5.23 models/qwen3_next.
 
 from chairlift.model.config.architectures.architecture import Architecture, TensorSource
 from chairlift.model.config.architectures.decoder_fields import dense_layers
-from chairlift.model.config.architectures.qwen3_5 import DELTA_NET_DEFAULTS, delta_net_config, gated_query_source
+from chairlift.model.config.architectures.qwen3_5 import (
+    DELTA_NET_DEFAULTS,
+    delta_net_config,
+    gated_query_source,
+    gated_shared_size,
+)
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import DecoderConfig
-from chairlift.model.config.experts_config import EXPERT_DEFAULTS, read_experts
+from chairlift.model.config.experts_config import ExpertFields, in_every_nth_layer, read_experts
 from chairlift.model.config.state_layers import GatedDeltaNetConfig, ba_row_order, qkvz_row_order
+
+EXPERTS = ExpertFields(
+    defaults={
+        "shared_expert_intermediate_size": 512, "moe_intermediate_size": 512, "hidden_act": "silu",
+        "num_experts": 512, "num_experts_per_tok": 10, "norm_topk_prob": True, "decoder_sparse_step": 1,
+    },
+    shared_size=gated_shared_size,
+    has_shared_gate=True,
+    sparse_layers=in_every_nth_layer,
+)  # fmt: skip
 
 
 def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     return delta_net_config(
-        architecture, fields, experts=read_experts(architecture, fields),
-        dense_layers=dense_layers(architecture, fields),
+        architecture, fields, experts=read_experts(EXPERTS, fields),
+        dense_layers=dense_layers(EXPERTS, fields),
     )  # fmt: skip
 
 
@@ -41,9 +56,10 @@ QWEN3_NEXT = Architecture(
     names=("Qwen3NextForCausalLM",),
     models="Qwen3-Next; layers that keep a state",
     defaults={
-        **DELTA_NET_DEFAULTS, **EXPERT_DEFAULTS["Qwen3NextForCausalLM"], "vocab_size": 151936, "hidden_size": 2048,
+        **DELTA_NET_DEFAULTS, **EXPERTS.defaults, "vocab_size": 151936, "hidden_size": 2048,
         "intermediate_size": 5632, "num_hidden_layers": 48, "num_key_value_heads": 2,
     },
     read_config=_read_config,
+    experts=EXPERTS,
     source=_source,
 )  # fmt: skip

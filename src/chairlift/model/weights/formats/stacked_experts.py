@@ -21,31 +21,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from chairlift.model.config.experts_config import ExpertFields
 from chairlift.model.weights.formats.mxfp4 import mxfp4_experts
 from chairlift.model.weights.shard import Part
 from chairlift.model.weights.stored_weight import DenseOnly, PartOfWeight, StoredWeight, damaged
 
 _W = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
-
-_RENAMED: dict[str, tuple[tuple[str, str], ...]] = {
-    "Mixtral": ((r"\.block_sparse_moe\.", ".mlp."),),
-    "Lfm2Moe": ((r"\.feed_forward\.expert_bias$", ".mlp.gate.e_score_correction_bias"), (r"\.feed_forward\.", ".mlp.")),
-    "Granite": (
-        (r"\.block_sparse_moe\.router\.(layer\.)?weight$", ".mlp.gate.weight"),
-        (r"\.block_sparse_moe\.(input_linear\.weight|experts\.gate_up_proj)$", ".mlp.experts.gate_up_proj"),
-        (r"\.block_sparse_moe\.(output_linear\.weight|experts\.down_proj)$", ".mlp.experts.down_proj"),
-        (r"\.shared_mlp\.input_linear\.weight$", ".mlp.shared_expert.gate_up_proj.weight"),
-        (r"\.shared_mlp\.output_linear\.weight$", ".mlp.shared_expert.down_proj.weight"),
-    ),
-    "GptOss": ((r"\.mlp\.router\.", ".mlp.gate."),),
-    "Gemma4": (
-        (r"(\.layers\.\d+)\.experts\.", r"\1.mlp.experts."), (r"(\.layers\.\d+)\.router\.proj\.", r"\1.mlp.gate."),
-        (r"(\.layers\.\d+)\.router\.", r"\1.mlp.gate."),
-    ),
-    "DeepseekV3": ((r"\.mlp\.shared_experts\.", ".mlp.shared_expert."),),
-    "Glm4Moe": ((r"\.mlp\.shared_experts\.", ".mlp.shared_expert."),),
-}  # fmt: skip
-"""Beginning of an architecture's name -> expressions in names of its files and what takes their place, in order."""
 
 _NUMBERED = re.compile(r"(.*\.mlp(?:\.experts\.\d+)?)\.(w[123])\.(.*)")
 _STACKED = re.compile(r"(.*\.mlp\.experts)\.(gate_up|down)_proj(_bias|\.bias|\.weight)?")
@@ -91,7 +72,7 @@ class WeightSlice(PartOfWeight, DenseOnly):
 
 
 def canonical_experts(
-    architecture: str, weights: Iterable[tuple[str, StoredWeight]]
+    experts: ExpertFields, weights: Iterable[tuple[str, StoredWeight]]
 ) -> Iterator[tuple[str, StoredWeight]]:
     """Yield the weights of a checkpoint with canonical names, and stacked experts one by one.
 
@@ -99,9 +80,7 @@ def canonical_experts(
     of MXFP4's two tensors without the other.
     """
     unpaired: dict[tuple[str, str], dict[str, StoredWeight]] = {}
-    rules = next((rules for start, rules in _RENAMED.items() if architecture.startswith(start)), ())
-    compiled = [(re.compile(pattern), to) for pattern, to in rules]
-    is_gpt_oss = architecture.startswith("GptOss")
+    compiled = [(re.compile(pattern), to) for pattern, to in experts.renamed]
     for stored_name, stored in weights:
         name = stored_name
         for pattern, to in compiled:
@@ -110,7 +89,7 @@ def canonical_experts(
             yield f"{found[1]}.{_W[found[2]]}.{found[3]}", stored
         elif (found := _STACKED.fullmatch(name)) is not None:
             kind = "bias" if (found[3] or "").endswith("bias") else "weight"
-            yield from _experts(found[1], found[2], kind, stored, is_gpt_oss)
+            yield from _experts(found[1], found[2], kind, stored, experts.alternates)
         elif (found := _MXFP4.fullmatch(name)) is not None:
             place = found[1], found[2]
             unpaired.setdefault(place, {})[found[3]] = stored
@@ -140,17 +119,17 @@ def _mxfp4(place: tuple[str, str], pair: dict[str, StoredWeight]) -> Iterator[tu
 
 
 def _experts(
-    prefix: str, projection: str, kind: str, stored: StoredWeight, is_gpt_oss: bool
+    prefix: str, projection: str, kind: str, stored: StoredWeight, alternates: bool
 ) -> Iterator[tuple[str, StoredWeight]]:
     """Yield the parts of a tensor [E, ...] of all experts."""
     num_axes = 3 if kind == "weight" else 2
     if len(stored.shape) != num_axes:
         raise damaged(stored, f"has shape {stored.shape}, stacked experts require {num_axes} axes")
-    is_transposed = is_gpt_oss and kind == "weight"
+    is_transposed = alternates and kind == "weight"
     outputs = stored.shape[2 if is_transposed else 1]
     parts = [("down", range(outputs))]
     if projection == "gate_up":
-        parts = _gate_up_rows(stored, outputs, alternates=is_gpt_oss)
+        parts = _gate_up_rows(stored, outputs, alternates=alternates)
     for index in range(stored.shape[0]):
         for part, rows in parts:
             yield f"{prefix}.{index}.{part}_proj.{kind}", WeightSlice(stored, index, rows, is_transposed)
