@@ -207,7 +207,7 @@ def _size_memory(
 def _size(
     report: ModelReport, options: RunnerConfig, config: ModelConfig, max_model_len: int, free: FreeMemory
 ) -> None:
-    groups = LayerGroups.of(config.layer_windows)
+    groups = config.layer_groups
     check_shards(config, options.tensor_parallel_size)
     if isinstance(config, DecoderConfig):
         config = Shard(0, options.tensor_parallel_size).step_sizes(config)

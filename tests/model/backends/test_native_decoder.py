@@ -19,6 +19,7 @@ from chairlift.model.kernels.cpu.instruction_sets import INSTRUCTION_SET_VARIABL
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.loading.model_building import random_model
 from chairlift.model.sampling.lm_head_output import LogitsRequest, compute_lm_head_output
+from support_attention_shapes import attention_config
 from support_batches import Row, make_batch
 from support_native import instruction_sets, need_native
 
@@ -62,10 +63,17 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
+ATTENTION: dict[str, dict[str, Any]] = {"keys of another layer": {}}
+"""Changes of attention_config."""
+
+KINDS = (*SHAPES, *ATTENTION)
+
 Steps = list[list[Row]]
 
 
 def config_of(kind: str, **fields: Any) -> DecoderConfig:
+    if kind in ATTENTION:
+        return attention_config(**ATTENTION[kind], **fields)
     return parse_decoder_config({
         "vocab_size": 203, "hidden_size": 72, "intermediate_size": 100, "num_hidden_layers": 4,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 512,
@@ -121,7 +129,7 @@ STEPS = [rows((50, 50, 1), (70, 70, 8)), rows((1, 51, 1), (20, 20, 20), (40, 110
 
 
 @pytest.mark.share(3)
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", instruction_sets())
 def test_the_error_is_no_larger_than_that_of_torch(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(INSTRUCTION_SET_VARIABLE, name)
@@ -134,7 +142,7 @@ def test_the_error_is_no_larger_than_that_of_torch(name: str, kind: str, monkeyp
 
 
 @pytest.mark.share(3)
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", instruction_sets())
 def test_float32_is_as_exact_as_torch_and_float16_weights_are_those_of_float32(
     name: str, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -154,7 +162,7 @@ def test_float32_is_as_exact_as_torch_and_float16_weights_are_those_of_float32(
 @pytest.mark.share(6)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize(("quantization", "limit"), [("int8", 0.12), ("int8-channel", 0.12), ("int4", 0.5)])
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_rounded_weights_are_near(kind: str, quantization: str, limit: float, dtype: str) -> None:
     config = config_of(kind)
     exact = torch.cat(logits_of(model_of(config, "float32"), STEPS, torch.float32, False))
@@ -176,7 +184,7 @@ def test_rounded_weights_are_near(kind: str, quantization: str, limit: float, dt
         ("int4", "float32"),
     ],
 )
-@pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3", *ATTENTION])
 def test_a_token_has_the_same_bits_in_every_batch_and_chunking(
     kind: str, quantization: str, dtype: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

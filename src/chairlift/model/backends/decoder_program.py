@@ -66,15 +66,21 @@ class _Buffers:
 
 
 class DecoderProgram:
-    """The operations of one decoder over a KV cache of one block size and dtype.
+    """The operations of one decoder over a KV cache of one block size, distance of blocks, and dtype.
+
+    Attributes:
+        block_size: tokens of a block.
+        block_elements: elements from a block of the cache to the next one.
 
     Owns: the library's decoder, its buffers, and the memory that its operations point to.
     """
 
     def __init__(
-        self, parts: DecoderSpec, pool: ThreadPool, instruction_set: str, dtype: torch.dtype, block_size: int
-    ) -> None:
+        self, parts: DecoderSpec, pool: ThreadPool, instruction_set: str, dtype: torch.dtype, block_size: int,
+        block_elements: int,
+    ) -> None:  # fmt: skip
         self.block_size = block_size
+        self.block_elements = block_elements
         self._dtype = dtype
         self._native = library.load()
         self._parts = parts
@@ -216,7 +222,7 @@ class DecoderProgram:
 
     def _add_buffers(self) -> _Buffers:
         config, own, add = self._parts.config, BUFFER_KINDS[self._dtype], self._add_buffer
-        query_width = config.num_heads * config.head_dim
+        query_width = config.num_heads * config.max_head_dim
         qkv_width = max(stored_width(packed_weight(layer.mixer.projection.weight)) for layer in self._parts.layers)
         has_post_norm = any(layer.after_attention or layer.after_mlp for layer in self._parts.layers)
         return _Buffers(
@@ -227,7 +233,7 @@ class DecoderProgram:
     def _input(self, name: str, kind: int) -> int:
         """Return the buffer n, a or m of a kind of numbers."""
         config = self._parts.config
-        mixed = max([config.num_heads * config.head_dim, *(output_width(each) for each in config.state_layers if each)])
+        mixed = max([config.num_heads * config.max_head_dim, *(output_width(each) for each in config.state_layers if each)])
         widths = {"n": self._hidden, "a": mixed, "m": config.intermediate_size}
         if (name, kind) not in self._inputs:
             self._inputs[name, kind] = self._add_buffer(kind, widths[name])
@@ -343,27 +349,32 @@ class DecoderProgram:
         )  # fmt: skip
 
     def _add_attention(self, attention: Attention, target: int) -> None:
-        on, spec, config = self._buffers, attention.spec, self._parts.config
+        on, spec, shape = self._buffers, attention.spec, attention.shape
         assert spec.scale > 0, "the kernels take the maximum before they scale"
-        shape = (attention.num_heads, attention.num_kv_heads, config.head_dim, self.block_size)
-        norm, eps, is_joint = None, 0.0, attention.projection_norms is not None
-        if attention.head_norm is not None:
-            norm, eps = self._keep(attention.head_norm.weight), attention.head_norm.eps
-        elif attention.projection_norms is not None:
-            query_norm, key_norm = attention.projection_norms
-            norm, eps = self._keep(torch.cat((query_norm.weight, key_norm.weight))), query_norm.eps
-        scales = None if attention.query_scales is None else self._keep(attention.query_scales)
+        width = attention.num_heads * shape.head_dim
+        sizes = (attention.num_heads, shape.num_kv_heads, shape.head_dim, self.block_size, self.block_elements)
         self._native.add_rope_cache(
-            self._handle, on.p, on.q, spec.group, attention.kv_index, *shape, norm, eps, is_joint,
-            self._keep(attention.rope.cos), self._keep(attention.rope.sin), scales,
+            self._handle, on.p, on.q, spec.group, attention.kv_index, *sizes, attention.num_keys, attention.num_values,
+            *self._head_norms(attention), self._keep(attention.rope.cos), self._keep(attention.rope.sin),
+            None if attention.query_scales is None else self._keep(attention.query_scales),
         )  # fmt: skip
         self._native.add_attention(
-            self._handle, on.q, target, spec.group, attention.kv_index, *shape, spec.scale, spec.softcap or 0.0,
+            self._handle, on.q, target, spec.group, attention.kv_index, *sizes, spec.scale, spec.softcap or 0.0,
             spec.window or 0, None if spec.sinks is None else self._keep(spec.sinks),
         )  # fmt: skip
         if attention.has_gate:
-            first = (attention.num_heads + 2 * attention.num_kv_heads) * config.head_dim
-            self._native.add_gate(self._handle, on.p, first, attention.num_heads * config.head_dim, target)
+            first = width + (attention.num_keys + attention.num_values) * shape.head_dim
+            self._native.add_gate(self._handle, on.p, first, width, target)
+
+    def _head_norms(self, attention: Attention) -> tuple[int | None, float, bool, bool]:
+        """Return the weights of the norms, their eps, whether values are normalised, and whether keys are together."""
+        value_norm, norms = attention.value_norm, attention.projection_norms
+        eps = 0.0 if value_norm is None else value_norm.eps
+        if attention.head_norm is not None:
+            return self._keep(attention.head_norm.weight), attention.head_norm.eps, value_norm is not None, False
+        if norms is not None:
+            return self._keep(torch.cat([norm.weight for norm in norms])), norms[0].eps, value_norm is not None, True
+        return None, eps, value_norm is not None, False
 
     def _keep(self, tensor: Tensor, dtype: torch.dtype = torch.float32) -> int:
         """Convert a tensor and keep it alive as long as the program; return its address."""

@@ -57,6 +57,9 @@ class DecoderConfig(ModelConfig):
         norms: the norms of a layer.
         head_norm: HEAD where each query and key head is normalised, PROJECTION where all query heads are together, and
             all key heads; "" without.
+        has_value_norm: whether each value head is divided by its root mean square.
+        value_is_key: layers, counted among those with attention, without v_proj: a value is its key before norm and
+            rotation.
         activation: of the gate, one of ACTIVATIONS.
         experts: the experts of a layer; None for a decoder without.
         dense_layers: layers that have no experts in a decoder with experts.
@@ -85,6 +88,8 @@ class DecoderConfig(ModelConfig):
     norm_in_float32: bool = False
     norms: LayerNorms = field(default_factory=LayerNorms)
     head_norm: str = ""
+    has_value_norm: bool = False
+    value_is_key: tuple[int, ...] = ()
     activation: str
     experts: ExpertsConfig | None = None
     dense_layers: tuple[int, ...] = ()

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.config.decoder_config import HEAD, PROJECTION, DecoderConfig
-from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.config.layer_groups import AttentionShape, LayerGroups
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.gated_delta_net import GatedDeltaNet
@@ -64,14 +64,18 @@ class Attention:
     """Grouped-query attention over the paged cache.
 
     Attributes:
-        projection: query, key and value projection; rows in this order.
+        projection: query, key and value projection; rows in this order. A layer that reads the keys and values of
+            another one has no rows of these, and one whose values are its keys none of values.
         head_norm: norm of each query and key head before the rotation, or None.
         projection_norms: norms of all query heads together, and of all key heads, or None.
+        value_norm: norm of each value head, or None.
         rope: rotation of queries and keys.
         query_scales: [positions], factors on queries; None without.
         has_gate: whether rows of a gate follow those of values in the projection.
         num_heads: query heads.
-        num_kv_heads: key heads, and value heads.
+        shape: the heads in the cache.
+        num_keys: key heads of the projection.
+        num_values: value heads of the projection.
         spec: attention parameters for the backend.
         kv_index: index of this layer's KV in the context.
     """
@@ -80,11 +84,14 @@ class Attention:
     output: Linear
     head_norm: RMSNorm | None
     projection_norms: tuple[RMSNorm, RMSNorm] | None
+    value_norm: RMSNorm | None
     rope: RopeTable
     query_scales: Tensor | None
     has_gate: bool
     num_heads: int
-    num_kv_heads: int
+    shape: AttentionShape
+    num_keys: int
+    num_values: int
     spec: AttentionSpec
     kv_index: int
 
@@ -92,22 +99,23 @@ class Attention:
         """Write the keys and values of x [T, H] to the cache, then attend; returns [T, H]."""
         projected, gate = self.projection(x, ops), None
         if self.has_gate:
-            width = projected.shape[1] // (2 * self.num_heads + 2 * self.num_kv_heads) * self.num_heads
+            width = self.num_heads * self.shape.head_dim
             projected, gate = projected[:, :-width].contiguous(), projected[:, -width:]
         if self.projection_norms is not None:
             projected = self._normed(projected, self.projection_norms, ops)
-        heads = projected.view(len(x), self.num_heads + 2 * self.num_kv_heads, -1)
+        heads = projected.view(len(x), self.num_heads + self.num_keys + self.num_values, -1)
         if self.query_scales is not None:
             scales = self.query_scales.index_select(0, context.batch.positions)[:, None, None]
             heads = torch.cat((heads[:, : self.num_heads] * scales, heads[:, self.num_heads :]), 1)
         kv, backend = context.kv[self.kv_index], context.backend
         slots = context.batch.groups[self.spec.group].slot_mapping
-        if ops.rotate_and_write is not None and backend.has_plain_kv:
+        if ops.rotate_and_write is not None and backend.has_plain_kv and self.num_values and self.value_norm is None:
             norm = None if self.head_norm is None else (self.head_norm.weight, self.head_norm.eps)
             query = ops.rotate_and_write(heads, norm, rotation, kv, slots)
         else:
             query, key, value = self._rotated(heads, rotation, ops)
-            backend.write_kv(key, value, kv, slots)
+            if self.num_keys:
+                backend.write_kv(key, value, kv, slots)
         attended = query.new_empty(query.shape)
         backend.attend(query, kv, context.batch, self.spec, context.plan, attended)
         attended = attended.view(len(x), -1)
@@ -115,15 +123,20 @@ class Attention:
 
     def _normed(self, projected: Tensor, norms: tuple[RMSNorm, RMSNorm], ops: Ops) -> Tensor:
         """Return the projection [T, O] with its queries and its keys normalised."""
-        width = projected.shape[1] // (self.num_heads + 2 * self.num_kv_heads)
-        kv_width = self.num_kv_heads * width
-        query, key, value = torch.split(projected, [self.num_heads * width, kv_width, kv_width], dim=1)
+        inner, kv_inner = self.num_heads * self.shape.head_dim, self.num_keys * self.shape.head_dim
+        query, key, value = torch.split(projected, [inner, kv_inner, kv_inner], dim=1)
         return torch.cat((norms[0](query, ops), norms[1](key, ops), value), 1)
 
     def _rotated(self, heads: Tensor, rotation: tuple[Tensor, Tensor], ops: Ops) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values of heads, with norm and rotation applied."""
-        num_rotated = self.num_heads + self.num_kv_heads
-        rotated, value = heads[:, :num_rotated], heads[:, num_rotated:]
+        """Return queries, keys and values of heads, with norms and rotation applied; those of another layer are none.
+
+        A value without heads of its own is its key as it was projected.
+        """
+        num_rotated = self.num_heads + self.num_keys
+        rotated = heads[:, :num_rotated]
+        value = heads[:, num_rotated:] if self.num_values else heads[:, self.num_heads :]
+        if self.value_norm is not None:
+            value = self.value_norm(value, ops)
         if self.head_norm is not None:
             rotated = self.head_norm(rotated, ops)
         rotated = ops.rotate(rotated, *rotation)
@@ -217,7 +230,7 @@ class TorchDecoder:
 
     def __init__(self, parts: DecoderSpec, ops: Ops) -> None:
         config = parts.config
-        self.groups = LayerGroups.of(config.layer_windows)
+        self.groups = config.layer_groups
         self.vocab_size = config.vocab_size
         self.num_kv_heads = config.num_kv_heads
         self.head_dim = config.head_dim
@@ -283,31 +296,31 @@ def load_attention(
     query_scales: Tensor | None,
 ) -> Attention:
     """Load the attention of one layer; `layer` is its index among those with attention."""
-    hidden, width = config.hidden_size, config.head_dim
-    inner, kv_inner = config.num_heads * width, config.num_kv_heads * width
+    shape = config.attention_shape_of(layer)
+    num_keys = shape.num_kv_heads if config.has_own_kv(layer) else 0
+    num_values = 0 if layer in config.value_is_key else num_keys
+    inner = config.num_heads * shape.head_dim
     group, kv_index = groups.places[layer]
-    projections = {f"{name}.q_proj": inner, f"{name}.k_proj": kv_inner, f"{name}.v_proj": kv_inner}
+    heads = {"q": config.num_heads, "k": num_keys, "v": num_values}
+    projections = {f"{name}.{each}_proj": count * shape.head_dim for each, count in heads.items() if count}
     if config.has_output_gate:
         projections[f"{name}.gate_proj"] = inner
-    norm, norms = None, None
-    if config.head_norm == HEAD:
-        query_norm, key_norm = (RMSNorm.load(loader, f"{name}.{one}_norm", width, config) for one in "qk")
-        norm = query_norm.concat_heads(key_norm, config.num_heads, config.num_kv_heads)
-    elif config.head_norm == PROJECTION:
-        norms = (
-            RMSNorm.load(loader, f"{name}.q_norm", inner, config),
-            RMSNorm.load(loader, f"{name}.k_norm", kv_inner, config),
-        )
+    norm, norms = load_head_norms(loader, name, config, shape.head_dim, num_keys)
     return Attention(
-        projection=Linear.load(loader, projections, hidden, config.qkv_bias),
-        output=Linear.load(loader, {f"{name}.o_proj": hidden}, inner, config.output_bias),
+        projection=Linear.load(loader, projections, config.hidden_size, config.qkv_bias),
+        output=Linear.load(loader, {f"{name}.o_proj": config.hidden_size}, inner, config.output_bias),
         head_norm=norm,
         projection_norms=norms,
+        value_norm=RMSNorm.without_weight(shape.head_dim, config.norm_eps, rope.cos.device)
+        if config.has_value_norm and num_keys
+        else None,
         rope=rope,
         query_scales=query_scales,
         has_gate=config.has_output_gate,
         num_heads=config.num_heads,
-        num_kv_heads=config.num_kv_heads,
+        shape=shape,
+        num_keys=num_keys,
+        num_values=num_values,
         spec=AttentionSpec(
             group,
             config.attention_scale,
@@ -317,6 +330,21 @@ def load_attention(
         ),
         kv_index=kv_index,
     )
+
+
+def load_head_norms(
+    loader: ParameterLoader, name: str, config: DecoderConfig, head_dim: int, num_keys: int
+) -> tuple[RMSNorm | None, tuple[RMSNorm, RMSNorm] | None]:
+    """Load Attention.head_norm and Attention.projection_norms of a layer with so many key heads of its own."""
+    if config.head_norm == HEAD:
+        query_norm = RMSNorm.load(loader, f"{name}.q_norm", head_dim, config)
+        key_norm = RMSNorm.load(loader, f"{name}.k_norm", head_dim, config) if num_keys else query_norm
+        return query_norm.concat_heads(key_norm, config.num_heads, num_keys), None
+    if config.head_norm == PROJECTION:
+        assert not config.kv_sources and not config.value_is_key, "all key heads have one norm in every layer"
+        query_norm = RMSNorm.load(loader, f"{name}.q_norm", config.num_heads * head_dim, config)
+        return None, (query_norm, RMSNorm.load(loader, f"{name}.k_norm", num_keys * head_dim, config))
+    return None, None
 
 
 def load_lm_head(loader: ParameterLoader, config: DecoderConfig, table: LinearWeight) -> LinearWeight:

@@ -5,7 +5,6 @@ from itertools import count
 import torch
 
 from chairlift.model.config.decoder_config import DecoderConfig
-from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.rope_config import RopeConfig
 from chairlift.model.config.state_layers import GatedDeltaNetConfig, Mamba2Config, StateLayerConfig
 from chairlift.model.layers.decoder import (
@@ -47,7 +46,7 @@ def load_decoder(
             tables[rope] = RopeTable.of(rope.for_length(positions), config.head_dim, positions, rope_dtype, device)
     scaling = config.query_scaling
     scales = None if scaling is None else query_scales(scaling, positions, rope_dtype, device)
-    hidden, groups = config.hidden_size, LayerGroups.of(config.layer_windows)
+    hidden, groups = config.hidden_size, config.layer_groups
 
     def norm(name: str) -> RMSNorm:
         return RMSNorm.load(loader, name, hidden, config)

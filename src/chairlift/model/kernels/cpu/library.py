@@ -54,8 +54,10 @@ _SIGNATURES = {
     "add_norm": (None, _pointer, _int, _pointer, _float, _int, _int, _int),
     "add_quantize": (None, _pointer, _int, _int),
     "add_linear": (None, _pointer, _int, POINTER(POINTER(Weight)), _int, _pointer, _int, _int, POINTER(Weight), _int),
-    "add_rope_cache": (None, *[_pointer] + [_int] * 8, _pointer, _float, _int, _pointer, _pointer, _pointer),
-    "add_attention": (None, *[_pointer] + [_int] * 8, _float, _float, _int, _pointer),
+    "add_rope_cache": (
+        None, *[_pointer] + [_int] * 8, c_size_t, _int, _int, _pointer, _float, _int, _int, _pointer, _pointer, _pointer,
+    ),
+    "add_attention": (None, *[_pointer] + [_int] * 8, c_size_t, _float, _float, _int, _pointer),
     "add_gate": (None, *[_pointer] + [_int] * 4),
     "add_router": (_int, _pointer, POINTER(RouterSettings), _int),
     "add_experts": (_int, _pointer, _int, POINTER(ExpertsCall)),
@@ -73,7 +75,8 @@ _SIGNATURES = {
         _int, _pointer, c_char_p, _pointer, _int, c_size_t, _int, _int, _pointer, _float, _pointer, c_size_t,
     ),
     "store_kv": (
-        _int, *[_pointer] * 3, *[_int] * 4, _pointer, c_int64, c_int64, _pointer, c_int64, c_int64, _pointer, _int,
+        _int, *[_pointer] * 3, *[_int] * 4, c_size_t, _pointer, c_int64, c_int64, _pointer, c_int64, c_int64, _pointer,
+        _int,
     ),
     "run_plan": (_int, _pointer, POINTER(Plan), _int, POINTER(LMHeadCall)),
     "buffer": (_pointer, _pointer, _int, POINTER(c_size_t)),

@@ -230,8 +230,8 @@ struct KVCache {
     void* values;
     bool is_f32;
     int32_t block_size, num_kv_heads, head_dim;
+    size_t block_elements;  // from a block to the next one, whose keys or values of other layers may lie between
     CHAIRLIFT_INLINE size_t head_elements() const { return (size_t)block_size * head_dim; }
-    CHAIRLIFT_INLINE size_t block_elements() const { return head_elements() * num_kv_heads; }
 };
 
 // Writes the key of one head at an offset of a block; `to`: the block's keys of that head.
@@ -264,8 +264,11 @@ struct RopeCacheCall {
     const float* in;        // rows of query heads, key heads, value heads
     size_t in_stride;
     int32_t num_heads;      // query heads
-    const float* norm;      // [num_heads + num_kv_heads, head_dim], or null
+    int32_t num_keys;       // key heads; 0 where queries read the keys and values of another layer
+    int32_t first_value;    // head of the row; the first key head where values are keys before norm and rotation
+    const float* norm;      // [num_heads + num_keys, head_dim], or null
     float eps;
+    bool norms_values;      // divides each value head by its root mean square
     bool norm_is_joint;     // one root mean square of all query heads, and one of all key heads
     const float* cosines;   // [positions, head_dim / 2]
     const float* sines;

@@ -333,23 +333,24 @@ static void rope_cache_of(const RopeCacheCall& call, int begin, int end) {
                 call, in + head * width, call.norm ? call.norm + head * width : nullptr, inverse, scale, position,
                 queries + head * width);
         // Queries are needed also where keys and values are not written, as in a warm-up.
-        if (slot < 0) continue;
+        if (slot < 0 || !call.num_keys) continue;
         const int offset = slot % cache.block_size;
-        Number* keys = (Number*)cache.keys + slot / cache.block_size * cache.block_elements();
-        Number* values = (Number*)cache.values + slot / cache.block_size * cache.block_elements();
-        if (call.norm_is_joint) inverse = inverse_rms(in + num_queries, cache.num_kv_heads * width, call.eps);
-        for (int head = 0; head < cache.num_kv_heads; head++) {
+        Number* keys = (Number*)cache.keys + slot / cache.block_size * cache.block_elements;
+        Number* values = (Number*)cache.values + slot / cache.block_size * cache.block_elements;
+        if (call.norm_is_joint) inverse = inverse_rms(in + num_queries, call.num_keys * width, call.eps);
+        for (int head = 0; head < call.num_keys; head++) {
             const int key_head = call.num_heads + head;
             Number rotated[MAX_HEAD_DIM];
             rotate(
                 call, in + key_head * width, call.norm ? call.norm + key_head * width : nullptr, inverse, 1.0f,
                 position, rotated);
             write_key(keys + head * cache.head_elements(), offset, width, rotated);
-            const float* from = in + (call.num_heads + cache.num_kv_heads + head) * width;
+            const float* from = in + (call.first_value + head) * width;
+            const float factor = call.norms_values ? inverse_rms(from, width, call.eps) : 1.0f;
             Number rounded[MAX_HEAD_DIM];
             int i = 0;
-            for (; i + LANES <= width; i += LANES) store_rounded(rounded + i, load<Floats>(from + i));
-            for (; i < width; i++) store_rounded(rounded + i, from[i]);
+            for (; i + LANES <= width; i += LANES) store_rounded(rounded + i, load<Floats>(from + i) * factor);
+            for (; i < width; i++) store_rounded(rounded + i, from[i] * factor);
             write_value(values + head * cache.head_elements(), offset, width, rounded);
         }
     }
