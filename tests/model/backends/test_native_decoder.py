@@ -41,6 +41,21 @@ SHAPES: dict[str, dict[str, Any]] = {
         "architectures": ["Gemma2ForCausalLM"], "sliding_window": 20, "query_pre_attn_scalar": 32,
         "attn_logit_softcapping": 3.0,
     },
+    "gemma4": {
+        "architectures": ["Gemma4ForCausalLM"], "num_hidden_layers": 6, "num_kv_shared_layers": 3,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "sliding_window": 20,
+        "hidden_size_per_layer_input": 20, "vocab_size_per_layer_input": 203, "use_double_wide_mlp": True,
+        "global_head_dim": 32,
+    },
+    "gemma4_dense": {
+        "architectures": ["Gemma4ForCausalLM"], "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "sliding_window": 20, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "global_head_dim": 32,
+    },
+    "gemma4_moe": {
+        "architectures": ["Gemma4ForCausalLM"], "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "sliding_window": 20, "hidden_size_per_layer_input": 0, "enable_moe_block": True, "num_experts": 8,
+        "top_k_experts": 3, "moe_intermediate_size": 36, "global_head_dim": 32,
+    },
     "olmo2": {"architectures": ["Olmo2ForCausalLM"]},
     "granite": {
         "architectures": ["GraniteForCausalLM"], "embedding_multiplier": 3.0, "logits_scaling": 5.0,
@@ -184,7 +199,7 @@ def test_rounded_weights_are_near(kind: str, quantization: str, limit: float, dt
         ("int4", "float32"),
     ],
 )
-@pytest.mark.parametrize("kind", ["qwen3", "gemma3", *ATTENTION])
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3", "gemma4", "gemma4_dense", "gemma4_moe", *ATTENTION])
 def test_a_token_has_the_same_bits_in_every_batch_and_chunking(
     kind: str, quantization: str, dtype: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

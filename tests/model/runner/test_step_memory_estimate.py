@@ -34,7 +34,7 @@ STEPS = {
 @pytest.mark.parametrize(
     ("dtype", "name", "kind", "backend"),
     # Not triton: its interpreter has neither dtype.
-    each_value(["float64", "bfloat16"], STEPS, ["qwen3", "gemma3"], ["torch", "reference"], count=12),
+    each_value(["float64", "bfloat16"], STEPS, ["qwen3", "gemma3", "gemma4"], ["torch", "reference"], count=12),
 )
 def test_a_step_stays_below_its_peak(
     backend: str, kind: str, name: str, dtype: str, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

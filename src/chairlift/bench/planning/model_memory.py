@@ -161,6 +161,7 @@ class ModelMemory:
             is_last = stage == pipeline - 1
             tables = shape.table * self.table_bytes * (stage == 0)
             tables += self.head_bytes * (shape.head if pipeline == 1 else shape.table * is_last)
+            tables += self.head_bytes * (shape.inputs_table + shape.inputs_projection) * (stage == 0)
             matrices = sum(layers[span.start : span.stop])
             small = sum(vectors[span.start : span.stop]) + shape.hidden_size * is_last
             stages.append((matrices + tables) / tensor + small * self.itemsize)
@@ -169,7 +170,7 @@ class ModelMemory:
     @property
     def read_weights(self) -> float:
         """Bytes of the weights that a step with many tokens reads: all experts, and the lm_head."""
-        head = self.shape.table * self.head_bytes
+        head = (self.shape.table + self.shape.inputs_projection) * self.head_bytes
         attention = sum(self.shape.mixer_matrices)
         matrices = (self.shape.matrices - attention) * self.matrix_bytes + attention * self.attention_bytes
         return matrices + head + self.shape.vectors * self.itemsize
@@ -207,6 +208,7 @@ class ModelMemory:
         attention = (2 * shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
         widest = math.ceil(3 * max(shape.intermediate_size, attention) / tensor)
         activations = self.max_batch_tokens * (itemsize * (3 * shape.hidden_size + widest) + 8 * shape.hidden_size)
+        activations += self.max_batch_tokens * shape.num_layers * shape.inputs_size * (4 * itemsize + 8)
         logits = self.max_running_requests * math.ceil(shape.vocab_size / tensor) * (itemsize + 8)
         return activations + logits
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.bench.planning.config_values import ConfigValues
-from chairlift.bench.planning.layer_mlp import LayerMLP, layer_mlps, loaded_mixture
+from chairlift.bench.planning.layer_mlp import LayerMLP, layer_mlps, loaded_mlps
 from chairlift.bench.planning.layer_state import LayerState, layer_state
 from chairlift.core.numeric_limits import MAX_INT32
 
@@ -48,6 +48,8 @@ class ModelShape:
         mlps: the MLP of each layer.
         layer_windows: tokens that each layer with attention sees; None for all.
         states: each layer that keeps a state, None for one with attention; empty for a model without such layers.
+        inputs_size: numbers of a layer's input beside the hidden state; 0 without.
+        inputs_vocab_size: rows of the table of these inputs, of all layers.
         is_tied: the lm_head is the embedding table.
         extra_embedding: elements of learned positions; 0 with rotation.
         max_positions: tokens that the model was trained for.
@@ -68,6 +70,8 @@ class ModelShape:
     mlps: tuple[LayerMLP, ...]
     layer_windows: tuple[int | None, ...]
     states: tuple[LayerState | None, ...] = ()
+    inputs_size: int = 0
+    inputs_vocab_size: int = 0
     is_tied: bool
     max_positions: int
     dtype: str | None
@@ -112,6 +116,16 @@ class ModelShape:
         return 0 if self.is_tied else self.table
 
     @property
+    def inputs_table(self) -> int:
+        """Elements of the table of inputs of layers; of a token one row is read."""
+        return self.inputs_vocab_size * self.num_layers * self.inputs_size
+
+    @property
+    def inputs_projection(self) -> int:
+        """Weights of the projection of embeddings to inputs of layers."""
+        return self.hidden_size * self.num_layers * self.inputs_size
+
+    @property
     def matrices(self) -> int:
         """Weights of all projections in the layers: what weight quantization applies to."""
         return sum(self.mixer_matrices) + sum(mlp.matrices for mlp in self.mlps)
@@ -120,12 +134,12 @@ class ModelShape:
     def vectors(self) -> int:
         """Norms, biases and routers of all layers, and the last norm."""
         layers = sum(self.mixer_vectors) + self.num_layers * self.layer_norms
-        return layers + sum(mlp.vectors for mlp in self.mlps) + self.hidden_size
+        return layers + sum(mlp.vectors for mlp in self.mlps) + self.hidden_size + self.inputs_size
 
     @property
     def parameters(self) -> int:
         """All parameters."""
-        return self.table + self.head + self.matrices + self.vectors
+        return self.table + self.head + self.inputs_table + self.inputs_projection + self.matrices + self.vectors
 
     @property
     def active_matrices(self) -> int:
@@ -198,21 +212,21 @@ def shape_of_loaded(config: Mapping[str, Any], content: Mapping[str, Any]) -> Mo
     vectors = {HEAD_NORM: 2 * width, WIDE_NORM: inner + kv_inner}.get(config["head_norm"], 0)
     vectors += (inner + 2 * kv_inner) * config["qkv_bias"] + hidden * config["output_bias"]
     vectors += config["num_heads"] * config["has_sinks"]
-    dense = LayerMLP(matrices=3 * hidden * inter, vectors=(2 * inter + hidden) * config["mlp_bias"])
     gate = inner * config["has_output_gate"]
     states = tuple(None if each is None else layer_state(each, hidden) for each in config["state_layers"])
-    mixture = dense if config["experts"] is None else loaded_mixture(config["experts"], hidden)
-    mlps = tuple(dense if layer in config["dense_layers"] else mixture for layer in range(config["num_layers"]))
+    inputs = config["per_layer_inputs"] or {"size": 0, "vocab_size": 0}
     return ModelShape(
         architecture=config["architecture"], hidden_size=hidden, vocab_size=config["vocab_size"],
         num_heads=config["num_heads"],
-        num_kv_heads=config["num_kv_heads"], head_dim=width, intermediate_size=inter,
+        num_kv_heads=config["num_kv_heads"], head_dim=width,
+        intermediate_size=max(config["mlp_sizes"], default=inter), inputs_size=inputs["size"],
+        inputs_vocab_size=inputs["vocab_size"],
         layer_norms=sum(name is not None for name in config["norms"].values()) * hidden,
         attention=AttentionSize(
             matrices=hidden * (2 * (inner + kv_inner) + gate), vectors=vectors + gate * config["qkv_bias"],
             kv_elements=2 * kv_inner, pair_width=2 * inner,
         ),
-        states=states, mlps=mlps, layer_windows=tuple(config["layer_windows"]),
+        states=states, mlps=loaded_mlps(config, hidden), layer_windows=tuple(config["layer_windows"]),
         is_tied=config["tie_word_embeddings"], max_positions=config["max_position_embeddings"], dtype=config["dtype"],
         quantization=content.get("quantization_config") or {}, is_exact=True,
     )  # fmt: skip

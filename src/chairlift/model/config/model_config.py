@@ -74,6 +74,11 @@ class ModelConfig:
         return self.intermediate_size
 
     @property
+    def inputs_width(self) -> int:
+        """Numbers that a token has as inputs of all layers beside the hidden state."""
+        return 0
+
+    @property
     def max_context(self) -> int:
         """Longest sequence, in tokens, that the positions support."""
         return self.max_position_embeddings

@@ -1,4 +1,4 @@
-"""TorchDecoder: the decoder of all architectures: embedding, attention, MLP, layers with optional post-norms, lm_head.
+"""TorchDecoder: the decoder of all architectures: embedding, layers of attention and MLP, optional post-norms, lm_head.
 
     x ─ before_attention ─ Attention ─ after_attention? ─(+)─ before_mlp ─ Mlp ─ after_mlp? ─(+)─
     │                                                     │ │                                  │
@@ -24,7 +24,9 @@ from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.gated_delta_net import GatedDeltaNet
 from chairlift.model.layers.linear_and_rms_norm import Linear, RMSNorm
 from chairlift.model.layers.mamba2 import Mamba2
+from chairlift.model.layers.mlp import MLP, MLPWithExperts
 from chairlift.model.layers.ops import Ops
+from chairlift.model.layers.per_layer_inputs import LayerInput, PerLayerInputs
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.layers.short_convolution import ShortConvolution
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
@@ -33,30 +35,6 @@ from chairlift.model.weights.parameter_loader import ParameterLoader
 
 StateLayer = GatedDeltaNet | Mamba2 | ShortConvolution
 """A layer that keeps a state for each sequence, instead of keys and values."""
-
-
-@dataclass(frozen=True, slots=True)
-class MLP:
-    """down(activation(gate(x)) * up(x)); the rows of gate_up are gate's, then up's."""
-
-    gate_up: Linear
-    down: Linear
-    activation: str
-
-    @classmethod
-    def load(cls, loader: ParameterLoader, name: str, config: DecoderConfig) -> "MLP":
-        """Load the three projections under a name."""
-        inner, hidden, bias = config.intermediate_size, config.hidden_size, config.mlp_bias
-        return cls(
-            Linear.load(loader, {f"{name}.gate_proj": inner, f"{name}.up_proj": inner}, hidden, bias, gated=True),
-            Linear.load(loader, {f"{name}.down_proj": hidden}, inner, bias),
-            config.activation,
-        )
-
-    def __call__(self, x: Tensor, ops: Ops) -> Tensor:
-        """Map x [T, H] to [T, H]."""
-        gate, up = self.gate_up(x, ops).chunk(2, dim=-1)
-        return self.down(ops.gated_activation(gate, up, self.activation), ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,26 +127,31 @@ class DecoderLayer:
 
     Attributes:
         mixer: attention, or a layer that keeps a state.
+        mlp: the MLP, or experts in its place or beside it.
         residual_multiplier: factor on what is added to the residual.
         state_index: index among the layers with a state; -1 for attention.
+        layer_input: what the layer makes of its input beside the hidden state; None without.
+        scalar: factor [1] on the hidden state at the layer's end; None without.
     """
 
     before_attention: RMSNorm | None
     mixer: Attention | StateLayer
     after_attention: RMSNorm | None
     before_mlp: RMSNorm | None
-    mlp: MLP | Experts
+    mlp: MLP | Experts | MLPWithExperts
     after_mlp: RMSNorm | None
     residual_multiplier: float = 1.0
     state_index: int = -1
+    layer_input: LayerInput | None = None
+    scalar: Tensor | None = None
 
     def __call__(
-        self, x: Tensor, update: Tensor | None, rotation: tuple[Tensor, Tensor] | None, context: ForwardContext,
-        ops: Ops,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        self, x: Tensor, update: Tensor | None, rotation: tuple[Tensor, Tensor] | None, own_input: Tensor | None,
+        context: ForwardContext, ops: Ops,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """Map x + update [T, H], or x if update is None, to the next x and update.
 
-        The sum is left to the next norm, which is computed together with it.
+        The sum is left to the next norm, which is computed together with it. `own_input` [T, P] is that of layer_input.
         """
         x, normed = normed_sum(self.before_attention, x, update, ops)
         # Before the norm, which needs the whole sum and not a rank's part of it.
@@ -176,8 +159,19 @@ class DecoderLayer:
         if self.after_attention is not None:
             attended = self.after_attention(attended, ops)
         x, normed = normed_sum(self.before_mlp, x, self._scaled(attended), ops)
-        mapped = ops.sum_over_ranks(self.mlp(normed, ops))
-        return x, self._scaled(mapped if self.after_mlp is None else self.after_mlp(mapped, ops))
+        mapped = self._mapped(x, normed, ops)
+        added = self._scaled(mapped if self.after_mlp is None else self.after_mlp(mapped, ops))
+        if self.layer_input is not None:
+            assert own_input is not None, "a layer without its input"
+            x = x + added
+            added = self.layer_input(x, own_input, ops)
+        return (x, added) if self.scalar is None else ((x + added) * self.scalar, None)
+
+    def _mapped(self, x: Tensor, normed: Tensor, ops: Ops) -> Tensor:
+        """Return what the MLP, experts or both make of the hidden state x [T, H] and its norm."""
+        if isinstance(self.mlp, MLPWithExperts):
+            return self.mlp(x, normed, ops)
+        return ops.sum_over_ranks(self.mlp(normed, ops))
 
     def _mixed(
         self, x: Tensor, rotation: tuple[Tensor, Tensor] | None, context: ForwardContext, ops: Ops
@@ -211,6 +205,7 @@ class DecoderSpec:
         layers: layers in order.
         norm: norm after the last layer.
         head: lm_head [V, H]; the table itself if the two are tied.
+        per_layer_inputs: inputs of the layers beside the hidden state; None without.
     """
 
     config: DecoderConfig
@@ -218,6 +213,7 @@ class DecoderSpec:
     layers: Sequence[DecoderLayer]
     norm: RMSNorm
     head: LinearWeight
+    per_layer_inputs: PerLayerInputs | None = None
 
 
 class TorchDecoder:
@@ -244,6 +240,7 @@ class TorchDecoder:
         self._ropes = tuple(ropes.values())
         places = {each: place for place, each in enumerate(ropes)}
         self._rope_of_layer = tuple(places.get(id(_rope_of(layer)), -1) for layer in self._layers)
+        self._per_layer_inputs = parts.per_layer_inputs
         self._norm = parts.norm
         self._head = parts.head
         scale = config.embed_scale
@@ -262,9 +259,11 @@ class TorchDecoder:
         x = self._ops.embed(input_ids, self._table)
         if self._embed_scale is not None:
             x = x * self._embed_scale
+        inputs = None if self._per_layer_inputs is None else self._per_layer_inputs(input_ids, x, self._ops)
         update: Tensor | None = None
-        for layer, rope in zip(self._layers, self._rope_of_layer, strict=True):
-            x, update = layer(x, update, rotations[rope], context, self._ops)
+        for index, (layer, rope) in enumerate(zip(self._layers, self._rope_of_layer, strict=True)):
+            own_input = None if inputs is None else inputs[:, index]
+            x, update = layer(x, update, rotations[rope], own_input, context, self._ops)
         return self._norm.of_sum(x, update, self._ops)[1]
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.rope_config import RopeConfig
 from chairlift.model.config.state_layers import GatedDeltaNetConfig, Mamba2Config, StateLayerConfig
 from chairlift.model.layers.decoder import (
-    MLP,
     Attention,
     DecoderLayer,
     DecoderSpec,
@@ -20,6 +19,8 @@ from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.gated_delta_net import GatedDeltaNet
 from chairlift.model.layers.linear_and_rms_norm import RMSNorm
 from chairlift.model.layers.mamba2 import Mamba2
+from chairlift.model.layers.mlp import MLP, MLPWithExperts
+from chairlift.model.layers.per_layer_inputs import LayerInput, PerLayerInputs
 from chairlift.model.layers.rope import RopeTable, query_scales
 from chairlift.model.layers.short_convolution import ShortConvolution
 from chairlift.model.weights.parameter_loader import ParameterLoader
@@ -72,17 +73,28 @@ def load_decoder(
             mixer=mixer,
             after_attention=norm_of(name, norms.after_attention),
             before_mlp=norm_of(name, norms.before_mlp),
-            mlp=MLP.load(loader, f"{name}.mlp", config)
-            if (experts := config.experts_of(index)) is None
-            else Experts.load(loader, f"{name}.mlp", experts, hidden),
+            mlp=load_mlp(loader, name, config, index),
             after_mlp=norm_of(name, norms.after_mlp),
             residual_multiplier=config.residual_multiplier,
             state_index=state_index,
+            layer_input=LayerInput.load(loader, name, config),
+            scalar=loader(f"{name}.layer_scalar", (1,)) if config.has_layer_scalar else None,
         )
 
     table = loader.embedding("model.embed_tokens.weight", (config.vocab_size, hidden), tied=config.tie_word_embeddings)
+    inputs = PerLayerInputs.load(loader, config)
     layers = [layer(index) for index in range(config.num_layers)]
-    return DecoderSpec(config, table, layers, norm("model.norm"), load_lm_head(loader, config, table))
+    return DecoderSpec(config, table, layers, norm("model.norm"), load_lm_head(loader, config, table), inputs)
+
+
+def load_mlp(loader: ParameterLoader, layer: str, config: DecoderConfig, index: int) -> MLP | Experts | MLPWithExperts:
+    """Load the MLP of a layer, or its experts, or both."""
+    experts, inner = config.experts_of(index), config.mlp_size_of(index)
+    if experts is None:
+        return MLP.load(loader, f"{layer}.mlp", config, inner)
+    if config.expert_norms is None:
+        return Experts.load(loader, f"{layer}.mlp", experts, config.hidden_size)
+    return MLPWithExperts.load(loader, layer, config, experts, config.expert_norms, inner)
 
 
 def load_state_layer(

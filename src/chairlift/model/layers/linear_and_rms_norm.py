@@ -58,7 +58,8 @@ class RMSNorm:
         if config.norm_offset:
             return cls(config.norm_offset + weight.float(), config.norm_eps, in_float32=True)
         if config.norm_in_float32:
-            wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
+            kind = torch.float32 if config.has_float32_norms else torch.promote_types(weight.dtype, torch.float32)
+            wide = weight.to(kind)
             return cls(wide, config.norm_eps, in_float32=True)
         return cls(weight, config.norm_eps)
 

@@ -18,7 +18,8 @@ from chairlift.model.sampling.truncated_sampling import CHUNK_ELEMENTS
 class ActivationShape:
     """Sizes, in elements, of the largest step of a model; itemsize in bytes is that of its dtype.
 
-    `windows` holds each kind of attention once or more: a window in tokens, None for full attention.
+    `windows` holds each kind of attention once or more: a window in tokens, None for full attention. `inputs_width` is
+    that of the inputs of all layers beside the hidden state.
     """
 
     hidden_size: int
@@ -32,6 +33,7 @@ class ActivationShape:
     max_running_requests: int
     max_model_len: int
     windows: tuple[int | None, ...] = (None,)
+    inputs_width: int = 0
 
     @property
     def source(self) -> str:
@@ -44,6 +46,8 @@ class ActivationShape:
         widest = max(3 * self.intermediate_size, 3 * attention_width)
         # Residual, its normed copy and the norm's float32 tensors, beside the widest part of a layer.
         activations = self.max_batch_tokens * (self.itemsize * (3 * self.hidden_size + widest) + 8 * self.hidden_size)
+        # Inputs of all layers: rows of a table, the same times a factor, a projection, and a norm in float32.
+        activations += self.max_batch_tokens * self.inputs_width * (4 * self.itemsize + 8)
         # Backend "torch": a workspace for decoding rows or the longest sequence, and where in the cache their tokens
         # are. Backend "reference": the longest sequence is gathered twice over.
         gathered = max(2 * GATHER_BYTES, 4 * self.max_model_len * self.num_kv_heads * self.head_dim * self.itemsize)
@@ -79,5 +83,6 @@ def memory_shapes(
         max_running_requests=config.max_running_requests,
         max_model_len=max_model_len,
         windows=groups.windows,
+        inputs_width=model.inputs_width,
     )
     return pool, step

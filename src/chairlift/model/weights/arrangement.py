@@ -25,9 +25,13 @@ def arranged(
         config: what the decoder is like.
         names: canonical names of its parameters.
 
+    Tensors that the architecture has in files without using them are left out.
+
     Raises ModelError for a joined tensor that has other rows than its parts, or one beside its parts.
     """
-    source_of, found, parts = ARCHITECTURES[config.architecture].source, dict(stored), dict[str, int]()
+    architecture = ARCHITECTURES[config.architecture]
+    source_of, parts = architecture.source, dict[str, int]()
+    found = {name: weight for name, weight in stored.items() if not architecture.is_unused(config, name)}
     parameters = frozenset(names)
     for name in parameters:
         source = source_of(config, name)

@@ -52,6 +52,7 @@ _SIGNATURES = {
     "add_buffer_of_pairs": (_int, _pointer, _int, _int, _int, _int),
     "add_embed": (None, _pointer, _pointer, _int, POINTER(Weight), _int, _float, _int),
     "add_norm": (None, _pointer, _int, _pointer, _float, _int, _int, _int),
+    "add_sum_norm": (None, _pointer, _int, _pointer, _float, _int, _int, _float, _int),
     "add_quantize": (None, _pointer, _int, _int),
     "add_linear": (None, _pointer, _int, POINTER(POINTER(Weight)), _int, _pointer, _int, _int, POINTER(Weight), _int),
     "add_rope_cache": (
@@ -59,6 +60,7 @@ _SIGNATURES = {
     ),
     "add_attention": (None, *[_pointer] + [_int] * 8, c_size_t, _float, _float, _int, _pointer),
     "add_gate": (None, *[_pointer] + [_int] * 4),
+    "add_activation": (None, *[_pointer] + [_int] * 6),
     "add_router": (_int, _pointer, POINTER(RouterSettings), _int),
     "add_experts": (_int, _pointer, _int, POINTER(ExpertsCall)),
     "add_convolution": (None, *[_pointer] + [_int] * 6, _pointer, _pointer, _int),

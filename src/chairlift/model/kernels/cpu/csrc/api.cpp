@@ -152,6 +152,15 @@ API void chairlift_add_norm(
     to.add(std::make_unique<Norm>(to, in, weight, eps, out, adds != 0, quantized));
 }
 
+// out = factor * (out + norm(in)) of float32 buffers, for each of `groups` groups of `width` numbers. weight: [width].
+API void chairlift_add_sum_norm(
+    void* decoder, int in, const float* weight, float eps, int groups, int width, float factor, int out) {
+    Decoder& to = *(Decoder*)decoder;
+    NormCall shape = {};
+    shape.weight = weight, shape.eps = eps, shape.width = width, shape.mode = NORM_ADD, shape.factor = factor;
+    to.add(std::make_unique<AddNorm>(to, in, out, groups, shape));
+}
+
 API void chairlift_add_quantize(void* decoder, int in, int out) {
     Decoder& to = *(Decoder*)decoder;
     to.add(std::make_unique<Quantize>(to, in, out));
@@ -205,6 +214,12 @@ API void chairlift_add_attention(
 API void chairlift_add_gate(void* decoder, int in, int column, int width, int out) {
     Decoder& to = *(Decoder*)decoder;
     to.add(std::make_unique<MultiplyByGate>(to, in, column, width, out));
+}
+
+// gate, in: float32 buffers; the ups are columns of `in` from `column` on.
+API void chairlift_add_activation(void* decoder, int gate, int in, int column, int width, int activation, int out) {
+    Decoder& to = *(Decoder*)decoder;
+    to.add(std::make_unique<MultiplyActivated>(to, gate, in, column, width, (Activation)activation, out));
 }
 
 // Chooses experts from logits, a float32 buffer. Returns the number of the router's plan, or -1 without memory.

@@ -195,6 +195,7 @@ struct NormCall {
     NormMode mode;
     void* out;            // float32, or bfloat16 for NORM_BF16
     size_t out_stride;
+    float factor = 1.0f;  // NORM_ADD: of the sum
 };
 
 struct QuantizeCall {
@@ -256,6 +257,19 @@ struct GateCall {
     size_t gate_stride;
     int32_t width;
     void* out;       // float32, or bfloat16
+    bool out_is_f32;
+    size_t out_stride;
+};
+
+// out = activation(gate) * up
+struct ActivationCall {
+    const float* gate;
+    size_t gate_stride;
+    const float* up;
+    size_t up_stride;
+    Activation activation;  // none but of the gate alone
+    int32_t width;
+    void* out;              // float32, or bfloat16
     bool out_is_f32;
     size_t out_stride;
 };
@@ -438,6 +452,7 @@ struct Kernels {
     // One row of a step and one head. ahead: the state that this thread computes next, or null; it is prefetched.
     void (*recurrence)(const RecurrenceCall&, int row, int head, const float* ahead);
     void (*multiply_by_gate)(const GateCall&, int begin, int end);
+    void (*multiply_activated)(const ActivationCall&, int begin, int end);
     void (*gated_norm)(const GatedNormCall&, int begin, int end);
     void (*block_max)(const float* logits, int count, float* block_max);
     void (*exp_weights)(const float* logits, int count, double max_logit, double temperature, double* weights);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels.h"
+#include "linear.h"
 #include "simd.h"
 
 namespace chairlift::CHAIRLIFT_SET {
@@ -100,7 +101,8 @@ CHAIRLIFT_INLINE void convert_row(const NormCall& call, const In* in, int row) {
         for (int i = 0; i < call.width; i++) out[i] = f32_to_bf16(to_f32(in[i]));
     } else {
         float* out = (float*)call.out + row * call.out_stride;
-        for (int i = 0; i < call.width; i++) out[i] = (call.mode == NORM_ADD ? out[i] : 0.0f) + to_f32(in[i]);
+        for (int i = 0; i < call.width; i++)
+            out[i] = call.mode == NORM_ADD ? (out[i] + to_f32(in[i])) * call.factor : to_f32(in[i]);
     }
 }
 
@@ -119,9 +121,12 @@ CHAIRLIFT_INLINE void norm_row(const NormCall& call, const In* in, int row) {
         float* out = (float*)call.out + row * call.out_stride;
         for (; i + LANES <= call.width; i += LANES) {
             Floats normed = load_f32(in + i) * inverse * load<Floats>(call.weight + i);
-            store(out + i, adds ? load<Floats>(out + i) + normed : normed);
+            store(out + i, adds ? (load<Floats>(out + i) + normed) * call.factor : normed);
         }
-        for (; i < call.width; i++) out[i] = (adds ? out[i] : 0.0f) + to_f32(in[i]) * inverse * call.weight[i];
+        for (; i < call.width; i++) {
+            const float normed = to_f32(in[i]) * inverse * call.weight[i];
+            out[i] = adds ? (out[i] + normed) * call.factor : normed;
+        }
     }
 }
 
@@ -284,6 +289,28 @@ static void multiply_by_gate(const GateCall& call, int begin, int end) {
         multiply_rows_by_gate<float>(call, begin, end);
     else
         multiply_rows_by_gate<uint16_t>(call, begin, end);
+}
+
+template <class Number>
+static void multiply_activated_rows(const ActivationCall& call, int begin, int end) {
+    for (int row = begin; row < end; row++) {
+        const float *gate = call.gate + row * call.gate_stride, *up = call.up + row * call.up_stride;
+        Number* out = (Number*)call.out + row * call.out_stride;
+        int i = 0;
+        for (; i + LANES <= call.width; i += LANES)
+            store_rounded(out + i, activate(load<Floats>(gate + i), call.activation) * load<Floats>(up + i));
+        Floats gates = {}, ups = {};
+        for (int lane = 0; lane < call.width - i; lane++) gates[lane] = gate[i + lane], ups[lane] = up[i + lane];
+        const Floats products = activate(gates, call.activation) * ups;
+        for (int lane = 0; lane < call.width - i; lane++) store_rounded(out + i + lane, products[lane]);
+    }
+}
+
+static void multiply_activated(const ActivationCall& call, int begin, int end) {
+    if (call.out_is_f32)
+        multiply_activated_rows<float>(call, begin, end);
+    else
+        multiply_activated_rows<Bfloat16>(call, begin, end);
 }
 
 // Computes one query or key head: norm (if the model has one), factor, rotary embedding, rounding to the cache's
