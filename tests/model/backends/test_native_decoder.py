@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from chairlift.engine.step_plan import TokenMasks
+from chairlift.model.attention.kv_pages import allocate_kv
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.native_backend import NativeBackend
@@ -19,6 +20,7 @@ from chairlift.model.kernels.cpu.instruction_sets import INSTRUCTION_SET_VARIABL
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.loading.model_building import random_model
 from chairlift.model.sampling.lm_head_output import LogitsRequest, compute_lm_head_output
+from support_attention_shapes import SHAPES as HEAD_SHAPES
 from support_attention_shapes import attention_config
 from support_batches import Row, make_batch
 from support_native import instruction_sets, need_native
@@ -63,7 +65,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-ATTENTION: dict[str, dict[str, Any]] = {"keys of another layer": {}}
+ATTENTION: dict[str, dict[str, Any]] = {f"attention: {name}": fields for name, fields in HEAD_SHAPES.items()}
 """Changes of attention_config."""
 
 KINDS = (*SHAPES, *ATTENTION)
@@ -101,9 +103,7 @@ def logits_of(model: CausalLM, steps: Steps, dtype: torch.dtype, native_cache: b
     backend: Any = ReferenceAttention()
     if native_cache:
         backend = NativeBackend().attention()()
-    kv = backend.allocate_kv_cache(
-        model.groups.layers_per_group, 64 * groups, 16, model.num_kv_heads, model.head_dim, dtype, CPU
-    )  # fmt: skip
+    kv = allocate_kv(backend, model.groups, 64 * groups, 16, dtype, CPU)
     found = []
     for step in steps:
         rows = [

@@ -233,7 +233,9 @@ class DecoderProgram:
     def _input(self, name: str, kind: int) -> int:
         """Return the buffer n, a or m of a kind of numbers."""
         config = self._parts.config
-        mixed = max([config.num_heads * config.max_head_dim, *(output_width(each) for each in config.state_layers if each)])
+        mixed = max(
+            [config.num_heads * config.max_head_dim, *(output_width(each) for each in config.state_layers if each)]
+        )
         widths = {"n": self._hidden, "a": mixed, "m": config.intermediate_size}
         if (name, kind) not in self._inputs:
             self._inputs[name, kind] = self._add_buffer(kind, widths[name])
