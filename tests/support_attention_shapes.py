@@ -1,10 +1,9 @@
-"""attention_config, dense_logits: a small decoder with several kinds of attention, and its logits, computed plainly.
+"""attention_config, SHAPES, dense_logits: a small decoder with several kinds of attention, and its plain computation.
 
 Its layers slide or see everything, have no v_proj, normalise their values, or read the keys and values of an earlier
 layer. The reference computes each head of each sequence alone, in float64, without a cache.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch.nn import functional
 
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.config.decoder_config import HEAD, DecoderConfig
+from chairlift.model.config.layer_groups import AttentionShape
 from chairlift.model.config.rope_config import RopeConfig
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.rope import RopeTable
@@ -22,6 +22,20 @@ CPU = torch.device("cpu")
 VOCAB_SIZE, POSITIONS, WINDOW = 203, 512, 20
 WINDOWS = (WINDOW, None, WINDOW, None, WINDOW, None, WINDOW)
 SOURCES = (None, None, None, None, 2, 3, 2)
+
+
+def shapes_of(window: AttentionShape, full: AttentionShape) -> dict[str, Any]:
+    """Return the field of a decoder whose layers with a window and without have these heads."""
+    return {"layer_shapes": tuple(full if each is None else window for each in WINDOWS)}
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "one shape": {},
+    "equal widths": shapes_of(AttentionShape(2, 32), AttentionShape(1, 64)),
+    "wider without a window": shapes_of(AttentionShape(1, 32), AttentionShape(2, 64)),
+    "pages that are not full": shapes_of(AttentionShape(2, 48), AttentionShape(1, 64)),
+}
+"""Changes of attention_config: the heads of its layers."""
 
 
 def attention_config(**changes: Any) -> DecoderConfig:
@@ -38,14 +52,16 @@ def attention_config(**changes: Any) -> DecoderConfig:
 
 
 def attention_model(
-    config: DecoderConfig, dtype: str, backend: ModelBackend | None = None, change: Callable[[Tensor], Tensor] | None = None
+    config: DecoderConfig,
+    dtype: str,
+    backend: ModelBackend | None = None,
 ) -> tuple[CausalLM, dict[str, Tensor]]:
     """Return the model with random weights on a backend, in torch without one, and its weights by name."""
     weights: dict[str, Tensor] = {}
 
     def keep(name: str, tensor: Tensor) -> Tensor:
-        weights[name] = tensor if change is None else change(tensor)
-        return weights[name]
+        weights[name] = tensor
+        return tensor
 
     made, _ = random_model(
         config, seed=3, dtype=dtype, device=CPU, max_model_len=POSITIONS, scale=0.1, change=keep,

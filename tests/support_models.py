@@ -37,7 +37,7 @@ DELTA_NET: dict[str, Any] = {
     "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
     "linear_value_head_dim": 16,
 }  # fmt: skip
-GEMMA4: dict[str, Any] = {"head_dim": 16, "global_head_dim": 16, "sliding_window": 20}
+GEMMA4: dict[str, Any] = {"head_dim": 16, "global_head_dim": 32, "sliding_window": 20}
 MAMBA: dict[str, Any] = {
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     "mamba_n_heads": 8,
@@ -88,7 +88,7 @@ VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     }),
     "gemma4_dense": ("Gemma4TextConfig", "Gemma4ForCausalLM", {
         **GEMMA4, "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2,
-        "attention_k_eq_v": True, "hidden_size_per_layer_input": 0,
+        "attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0,
     }),
     "gemma4_moe": ("Gemma4TextConfig", "Gemma4ForCausalLM", {
         **GEMMA4, "hidden_size_per_layer_input": 0, "enable_moe_block": True, "num_experts": 6, "top_k_experts": 2,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from chairlift.engine.step_plan import TokenMasks
+from chairlift.model.attention.kv_pages import allocate_kv
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.native_backend import NativeBackend
@@ -19,6 +20,7 @@ from chairlift.model.kernels.cpu.instruction_sets import INSTRUCTION_SET_VARIABL
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.loading.model_building import random_model
 from chairlift.model.sampling.lm_head_output import LogitsRequest, compute_lm_head_output
+from support_attention_shapes import SHAPES as HEAD_SHAPES
 from support_attention_shapes import attention_config
 from support_batches import Row, make_batch
 from support_native import instruction_sets, need_native
@@ -45,16 +47,16 @@ SHAPES: dict[str, dict[str, Any]] = {
         "architectures": ["Gemma4ForCausalLM"], "num_hidden_layers": 6, "num_kv_shared_layers": 3,
         "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "sliding_window": 20,
         "hidden_size_per_layer_input": 20, "vocab_size_per_layer_input": 203, "use_double_wide_mlp": True,
-        "global_head_dim": 32,
+        "global_head_dim": 64,
     },
     "gemma4_dense": {
         "architectures": ["Gemma4ForCausalLM"], "layer_types": ["sliding_attention", "full_attention"] * 2,
-        "sliding_window": 20, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "global_head_dim": 32,
+        "sliding_window": 20, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "global_head_dim": 64,
     },
     "gemma4_moe": {
         "architectures": ["Gemma4ForCausalLM"], "layer_types": ["sliding_attention", "full_attention"] * 2,
         "sliding_window": 20, "hidden_size_per_layer_input": 0, "enable_moe_block": True, "num_experts": 8,
-        "top_k_experts": 3, "moe_intermediate_size": 36, "global_head_dim": 32,
+        "top_k_experts": 3, "moe_intermediate_size": 36, "global_head_dim": 64,
     },
     "olmo2": {"architectures": ["Olmo2ForCausalLM"]},
     "granite": {
@@ -78,7 +80,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-ATTENTION: dict[str, dict[str, Any]] = {"keys of another layer": {}}
+ATTENTION: dict[str, dict[str, Any]] = {f"attention: {name}": fields for name, fields in HEAD_SHAPES.items()}
 """Changes of attention_config."""
 
 KINDS = (*SHAPES, *ATTENTION)
@@ -116,9 +118,7 @@ def logits_of(model: CausalLM, steps: Steps, dtype: torch.dtype, native_cache: b
     backend: Any = ReferenceAttention()
     if native_cache:
         backend = NativeBackend().attention()()
-    kv = backend.allocate_kv_cache(
-        model.groups.layers_per_group, 64 * groups, 16, model.num_kv_heads, model.head_dim, dtype, CPU
-    )  # fmt: skip
+    kv = allocate_kv(backend, model.groups, 64 * groups, 16, dtype, CPU)
     found = []
     for step in steps:
         rows = [

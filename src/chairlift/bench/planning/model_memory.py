@@ -178,7 +178,7 @@ class ModelMemory:
     @property
     def kv_per_token(self) -> int:
         """Bytes of the KV cache for one token in all layers, as long as no window has passed it."""
-        return self.shape.num_attention_layers * self.shape.attention.kv_elements * self.kv_itemsize
+        return sum(layer.kv_elements for layer in self.shape.attention) * self.kv_itemsize
 
     @property
     def state_of_request(self) -> int:
@@ -196,16 +196,17 @@ class ModelMemory:
             whole if window is None else min(whole, math.ceil((window - 1) / self.block_size) + 1)
             for window in self.shape.layer_windows
         ]
-        fullest = max(
-            sum(blocks[span.start : span.stop]) for span in stage_layers(len(blocks), pipeline)
-        )  # fmt: skip
-        per_token = self.shape.attention.kv_elements / min(tensor, self.shape.num_kv_heads) * self.kv_itemsize
-        return math.ceil(fullest * self.block_size * per_token / context) + self.state_of_request
+        layers = [
+            count * layer.kv_elements / min(tensor, layer.num_kv_heads)
+            for count, layer in zip(blocks, self.shape.attention, strict=True)
+        ]
+        fullest = max(sum(layers[span.start : span.stop]) for span in stage_layers(len(layers), pipeline))
+        return math.ceil(fullest * self.block_size * self.kv_itemsize / context) + self.state_of_request
 
     def step_bytes(self, tensor: int = 1) -> int:
         """Return an upper estimate of the bytes that a step needs beside weights and KV cache."""
         shape, itemsize = self.shape, self.computed_itemsize
-        attention = (2 * shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
+        attention = max(layer.pair_width + layer.kv_elements for layer in shape.attention)
         widest = math.ceil(3 * max(shape.intermediate_size, attention) / tensor)
         activations = self.max_batch_tokens * (itemsize * (3 * shape.hidden_size + widest) + 8 * shape.hidden_size)
         activations += self.max_batch_tokens * shape.num_layers * shape.inputs_size * (4 * itemsize + 8)

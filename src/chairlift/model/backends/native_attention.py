@@ -19,6 +19,7 @@ from torch import Tensor
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionSpec, PagedKV, copy_blocks
 from chairlift.model.batch.forward_batch import ForwardBatch
+from chairlift.model.config.layer_groups import CachePlace
 from chairlift.model.device.page_prefault import lazy_zeros
 from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.kernels.cpu.threads import ThreadPool
@@ -51,6 +52,16 @@ class NativeAttention:
             )
         shape = (num_blocks, block_size, kv_heads, head_dim)
         return [PagedKV(lazy_zeros(shape, dtype), lazy_zeros(shape, dtype)) for _ in range(layers)]
+
+    def part_of_pages(self, pages: PagedKV, place: CachePlace) -> PagedKV:
+        """See SharesPages. Elements of all tokens of a block lie together, as the kernels expect those of a head."""
+        num_blocks, block_size, _, page_width = pages.key.shape
+        shape = place.shape
+        size = (num_blocks, block_size, shape.num_kv_heads, shape.head_dim)
+        strides = (block_size * page_width, shape.width, shape.head_dim, 1)
+        first = block_size * place.first_element
+        key, value = (each.as_strided(size, strides, first) for each in (pages.key, pages.value))
+        return PagedKV(key, value, pages)
 
     def plan(self, batch: ForwardBatch) -> None:
         """Do nothing: the library plans a step by itself."""

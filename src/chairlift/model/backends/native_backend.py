@@ -199,7 +199,8 @@ def check_fit(config: DecoderConfig, device: torch.device, block_size: int) -> N
         raise _unfit(f"they run on the CPU, not on {device}")
     if config.dtype not in NATIVE_COMPUTE_DTYPES:
         raise _unfit(f"they compute in bfloat16 and float32, not in {config.dtype}")
-    check_attention_fit(config.head_dim, block_size)
+    for head_dim in sorted({shape.head_dim for shape in config.attention_shapes}):
+        check_attention_fit(head_dim, block_size)
     if config.activation not in ACTIVATIONS:
         raise _unfit(f"they do not support the activation {config.activation}")
     for layer in config.state_layers:

@@ -19,7 +19,7 @@ class NativeDecoder:
     """A CausalLM (layers/causal_lm_protocol.py) on the native kernels.
 
     Attributes:
-        groups, vocab_size, num_kv_heads, head_dim, state_shapes: see CausalLM.
+        groups, vocab_size, state_shapes: see CausalLM.
         dtype: of hidden states and KV cache: bfloat16 or float32.
     """
 
@@ -28,8 +28,6 @@ class NativeDecoder:
         config = parts.config
         self.groups = config.layer_groups
         self.vocab_size = config.vocab_size
-        self.num_kv_heads = config.num_kv_heads
-        self.head_dim = config.head_dim
         self.state_shapes = config.state_shapes
         self.dtype = dtype
         self._parts = parts

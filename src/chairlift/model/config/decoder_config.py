@@ -11,6 +11,7 @@ that (Gemma 3's names five of its sizes only).
 """
 
 from dataclasses import dataclass, field
+from itertools import count
 
 from chairlift.core.numeric_limits import MAX_INT32
 from chairlift.model.config.experts_config import ExpertsConfig
@@ -179,6 +180,12 @@ class DecoderConfig(ModelConfig):
             for layer in range(self.num_layers)
         )
         return tuple(None if layer in self.unrotated_layers else rope for layer, rope in enumerate(ropes))
+
+    @property
+    def attention_places(self) -> tuple[int | None, ...]:
+        """The number of each layer among those with attention; None for a layer that keeps a state."""
+        numbers = count()
+        return tuple(None if self.state_of(layer) else next(numbers) for layer in range(self.num_layers))
 
     def state_of(self, layer: int) -> StateLayerConfig | None:
         """Return the sizes of a layer that keeps a state; None for one with attention."""

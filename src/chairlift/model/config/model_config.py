@@ -45,14 +45,20 @@ class ModelConfig:
     bos_token_id: int | None = None
     dtype: str | None = None
 
+    @property
+    def attention_shapes(self) -> tuple[AttentionShape, ...]:
+        """The heads of each layer with attention."""
+        same = AttentionShape(self.num_kv_heads, self.head_dim)
+        return self.layer_shapes or (same,) * len(self.layer_windows)
+
     def attention_shape_of(self, layer: int) -> AttentionShape:
         """Return the heads of a layer, counted among layers with attention."""
-        return self.layer_shapes[layer] if self.layer_shapes else AttentionShape(self.num_kv_heads, self.head_dim)
+        return self.attention_shapes[layer]
 
     @property
     def max_head_dim(self) -> int:
         """Elements of the widest head."""
-        return max((shape.head_dim for shape in self.layer_shapes), default=self.head_dim)
+        return max(shape.head_dim for shape in self.attention_shapes)
 
     def has_own_kv(self, layer: int) -> bool:
         """Return whether a layer, counted among layers with attention, has keys and values of its own."""
@@ -61,7 +67,7 @@ class ModelConfig:
     @property
     def layer_groups(self) -> LayerGroups:
         """The groups in which layers share the KV cache."""
-        return LayerGroups.of(self.layer_windows, self.kv_sources)
+        return LayerGroups.of(self.layer_windows, self.attention_shapes, self.kv_sources)
 
     @property
     def state_shapes(self) -> tuple[StateShape, ...]:

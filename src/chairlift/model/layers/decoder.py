@@ -220,7 +220,7 @@ class TorchDecoder:
     """A CausalLM (layers/causal_lm_protocol.py) that runs in torch, operation by operation.
 
     Attributes:
-        groups, vocab_size, num_kv_heads, head_dim, state_shapes: see CausalLM.
+        groups, vocab_size, state_shapes: see CausalLM.
         dtype: dtype of parameters, activations and cache.
     """
 
@@ -228,8 +228,6 @@ class TorchDecoder:
         config = parts.config
         self.groups = config.layer_groups
         self.vocab_size = config.vocab_size
-        self.num_kv_heads = config.num_kv_heads
-        self.head_dim = config.head_dim
         self._ops = ops
         assert isinstance(parts.table, Tensor), "torch looks up rows of tensors"
         self._table = parts.table
@@ -340,7 +338,8 @@ def load_head_norms(
         key_norm = RMSNorm.load(loader, f"{name}.k_norm", head_dim, config) if num_keys else query_norm
         return query_norm.concat_heads(key_norm, config.num_heads, num_keys), None
     if config.head_norm == PROJECTION:
-        assert not config.kv_sources and not config.value_is_key, "all key heads have one norm in every layer"
+        has_all_heads = not config.kv_sources and not config.value_is_key
+        assert has_all_heads, "all key heads have one norm in every layer"
         query_norm = RMSNorm.load(loader, f"{name}.q_norm", config.num_heads * head_dim, config)
         return None, (query_norm, RMSNorm.load(loader, f"{name}.k_norm", num_keys * head_dim, config))
     return None, None

@@ -38,13 +38,7 @@ def load_decoder(
         rope_dtype: dtype of cosines and sines.
         device: device of cosines and sines.
     """
-    tables: dict[RopeConfig | None, RopeTable] = {}
-    ropes = config.layer_ropes
-    for rope in dict.fromkeys(ropes):
-        if rope is None:
-            tables[rope] = RopeTable.identity(config.head_dim, positions, rope_dtype, device)
-        else:
-            tables[rope] = RopeTable.of(rope.for_length(positions), config.head_dim, positions, rope_dtype, device)
+    tables, places = rope_tables(config, positions, rope_dtype, device), config.attention_places
     scaling = config.query_scaling
     scales = None if scaling is None else query_scales(scaling, positions, rope_dtype, device)
     hidden, groups = config.hidden_size, config.layer_groups
@@ -55,8 +49,7 @@ def load_decoder(
     def norm_of(layer: str, name: str | None) -> RMSNorm | None:
         return None if name is None else norm(f"{layer}.{name}")
 
-    # Index of each layer among those of its kind: with attention, or with a state.
-    attention_places, state_places = count(), count()
+    state_places = count()  # of each layer among those with a state
 
     def layer(index: int) -> DecoderLayer:
         name, norms = f"model.layers.{index}", config.norms
@@ -66,7 +59,9 @@ def load_decoder(
         if (state := config.state_of(index)) is not None:
             mixer, state_index = load_state_layer(loader, name, state, hidden), next(state_places)
         else:
-            place, rope = next(attention_places), tables[ropes[index]]
+            place, rope = places[index], tables[index]
+            assert place is not None, "a layer without attention and without a state"
+            assert rope is not None, "a layer with attention without a rotation"
             mixer = load_attention(loader, f"{name}.self_attn", config, place, groups, rope, scales)
         return DecoderLayer(
             before_attention=before_attention,
@@ -95,6 +90,27 @@ def load_mlp(loader: ParameterLoader, layer: str, config: DecoderConfig, index: 
     if config.expert_norms is None:
         return Experts.load(loader, f"{layer}.mlp", experts, config.hidden_size)
     return MLPWithExperts.load(loader, layer, config, experts, config.expert_norms, inner)
+
+
+def rope_tables(
+    config: DecoderConfig, positions: int, dtype: torch.dtype, device: torch.device
+) -> tuple[RopeTable | None, ...]:  # fmt: skip
+    """Return the rotation of each layer, one object where they are equal; None for a layer that keeps a state."""
+    tables: dict[tuple[RopeConfig | None, int], RopeTable] = {}
+    found: list[RopeTable | None] = []
+    for rope, place in zip(config.layer_ropes, config.attention_places, strict=True):
+        if place is None:
+            found.append(None)
+            continue
+        head_dim = config.attention_shape_of(place).head_dim
+        if (rope, head_dim) not in tables:
+            tables[rope, head_dim] = (
+                RopeTable.identity(head_dim, positions, dtype, device)
+                if rope is None
+                else RopeTable.of(rope.for_length(positions), head_dim, positions, dtype, device)
+            )
+        found.append(tables[rope, head_dim])
+    return tuple(found)
 
 
 def load_state_layer(

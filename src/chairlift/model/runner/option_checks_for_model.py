@@ -37,8 +37,8 @@ def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length
         return  # the shape of the cache is known when transformers has loaded the model
     dtype = compute_dtype(options, resolve_dtype(options.dtype, config.dtype), on_cpu=options.device == "cpu")
     config = replace(config, dtype=dtype)
-    groups = config.layer_groups
     config = Shard(0, options.tensor_parallel_size).config(config)
+    groups = config.layer_groups
     pool = kv_cache_shape(options, config, groups, max_model_len)
     needs_full_length = (needs_full_length and not options.fits_length_to_cache) or options.max_model_len is not None
     if options.num_blocks is not None and needs_full_length:

@@ -56,7 +56,7 @@ _SIGNATURES = {
     "add_quantize": (None, _pointer, _int, _int),
     "add_linear": (None, _pointer, _int, POINTER(POINTER(Weight)), _int, _pointer, _int, _int, POINTER(Weight), _int),
     "add_rope_cache": (
-        None, *[_pointer] + [_int] * 8, c_size_t, _int, _int, _pointer, _float, _int, _int, _pointer, _pointer, _pointer,
+        None, *[_pointer] + [_int] * 8, c_size_t, _int, _int, _pointer, _float, _int, _int, *[_pointer] * 3,
     ),
     "add_attention": (None, *[_pointer] + [_int] * 8, c_size_t, _float, _float, _int, _pointer),
     "add_gate": (None, *[_pointer] + [_int] * 4),
