@@ -46,8 +46,11 @@ def assert_parameters(kind: str) -> None:
     config = tiny_config(kind, architectures=[VARIANTS[kind][1]])
     with torch.device("meta"):
         model = getattr(transformers, VARIANTS[kind][1])(config)
+    saved = model.state_dict()
     stored: dict[str, StoredWeight] = {
-        name: StoredTensor(name, parameter) for name, parameter in model.named_parameters()
+        name: StoredTensor(name, parameter)
+        for name, parameter in [*model.named_parameters(), *model.named_buffers()]
+        if name in saved
     }
     ours = parameter_shapes(config_of(kind))
     checkpoint = Checkpoint(stored)

@@ -9,6 +9,7 @@ import torch
 
 from chairlift.engine.step_plan import NO_LOADS, NO_SAVES
 from chairlift.model.attention.base import AttentionBackend
+from chairlift.model.attention.kv_pages import allocate_kv
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
 from chairlift.model.batch.state_cache import StateCache
@@ -91,9 +92,7 @@ def teacher_forced_logits(
     rng.shuffle(free)
     poison = 0
     tables = [[[free.pop() for _ in range(blocks)] for _ in windows] for blocks in needed]
-    kv = backend.allocate_kv_cache(
-        model.groups.layers_per_group, total, block_size, model.num_kv_heads, model.head_dim, dtype, torch.device("cpu")
-    )
+    kv = allocate_kv(backend, model.groups, total, block_size, dtype, torch.device("cpu"))
     for layer_cache in kv:
         layer_cache.key.fill_(torch.nan)
         layer_cache.value.fill_(torch.nan)

@@ -13,7 +13,6 @@ from chairlift.model.config.architectures.granite_hybrid import GRANITE_EXPERTS
 from chairlift.model.config.architectures.registry import ARCHITECTURES
 from chairlift.model.config.architectures.unregistered_experts import (
     DEEPSEEK_V3_EXPERTS,
-    GEMMA4_EXPERTS,
     GLM4_MOE_EXPERTS,
     GLM4_MOE_LITE_EXPERTS,
     LFM2_MOE_EXPERTS,
@@ -34,7 +33,6 @@ EXPERTS: Mapping[str, ExpertFields] = {
     "Qwen2MoeForCausalLM": QWEN2_MOE_EXPERTS, "GraniteMoeForCausalLM": GRANITE_EXPERTS,
     "DeepseekV3ForCausalLM": DEEPSEEK_V3_EXPERTS, "Glm4MoeForCausalLM": GLM4_MOE_EXPERTS,
     "Glm4MoeLiteForCausalLM": GLM4_MOE_LITE_EXPERTS, "Lfm2MoeForCausalLM": LFM2_MOE_EXPERTS,
-    "Gemma4ForCausalLM": GEMMA4_EXPERTS,
 }  # fmt: skip
 
 

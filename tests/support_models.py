@@ -6,6 +6,7 @@ greedy output of a new model soon repeats itself and would hide errors of positi
 """
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ DELTA_NET: dict[str, Any] = {
     "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
     "linear_value_head_dim": 16,
 }  # fmt: skip
+GEMMA4: dict[str, Any] = {"head_dim": 16, "global_head_dim": 32, "sliding_window": 20}
 MAMBA: dict[str, Any] = {
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     "mamba_n_heads": 8,
@@ -78,6 +80,20 @@ VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gemma2": ("Gemma2Config", "Gemma2ForCausalLM", {
         "num_hidden_layers": 4, "head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": 20,
         "attn_logit_softcapping": 5.0, "final_logit_softcapping": 8.0,
+    }),
+    "gemma4": ("Gemma4TextConfig", "Gemma4ForCausalLM", {
+        **GEMMA4, "num_hidden_layers": 6, "num_key_value_heads": 1, "num_kv_shared_layers": 3,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCAB_SIZE, "final_logit_softcapping": 8.0,
+    }),
+    "gemma4_dense": ("Gemma4TextConfig", "Gemma4ForCausalLM", {
+        **GEMMA4, "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0,
+    }),
+    "gemma4_moe": ("Gemma4TextConfig", "Gemma4ForCausalLM", {
+        **GEMMA4, "hidden_size_per_layer_input": 0, "enable_moe_block": True, "num_experts": 6, "top_k_experts": 2,
+        "moe_intermediate_size": 32, "use_bidirectional_attention": "vision",
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
     }),
     "phi3": ("Phi3Config", "Phi3ForCausalLM", {"sliding_window": 20}),
     "phi3-partial": ("Phi3Config", "Phi3ForCausalLM", {
@@ -153,15 +169,19 @@ def tiny_config(kind: str, **changes: Any) -> Any:
     return getattr(transformers, config)(**{**COMMON, **fields, **changes})
 
 
-def _scaled(name: str, values: torch.Tensor, gemma: bool) -> torch.Tensor:
-    """Scale random values to the weights of a parameter.
+NEAR_ONE = re.compile(r"norm(_\d)?\.weight$|\.(scale|per_expert_scale|layer_scalar)$")
+"""Names of factors, which are near one, or near zero where one is added."""
+
+
+def _scaled(name: str, values: torch.Tensor, gemma: bool, plain: bool) -> torch.Tensor:
+    """Scale random values to the weights of a parameter; `plain`: nothing is added to weights of norms.
 
     Gemma's tied embeddings are small and its last norm is large. Otherwise the greedy token repeats for ever.
     """
-    if name.endswith("norm.weight"):
-        mean = (7.0 if name == "model.norm.weight" else 0.0) if gemma else 1.0
-        return values * 0.2 + mean
-    return values * 0.06 * (0.375 if gemma and "embed_tokens" in name else 3)
+    if NEAR_ONE.search(name):
+        mean = 7.0 if gemma and name == "model.norm.weight" else 0.0
+        return values * 0.2 + mean + (1.0 if not gemma or plain else 0.0)
+    return values * 0.06 * (0.375 if gemma and "embed_tokens.weight" in name else 3)
 
 
 def tiny_hf_model(kind: str, seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
@@ -175,9 +195,11 @@ def tiny_hf_model(kind: str, seed: int = 0, dtype: torch.dtype = torch.float64, 
     model = getattr(transformers, VARIANTS[kind][1])._from_config(config, dtype=dtype, attn_implementation=attention)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, parameter in sorted(model.named_parameters()):
+        scalars = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith("layer_scalar")]
+        for name, parameter in sorted([*model.named_parameters(), *scalars], key=lambda each: each[0]):
             values = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(_scaled(name, values, gemma=kind.startswith("gemma")))
+            scaled = _scaled(name, values, kind.startswith("gemma"), not kind.startswith(("gemma2", "gemma3")))
+            parameter.copy_(scaled)
     model.generation_config.eos_token_id = list(EOS_TOKEN_IDS)
     return model.eval()
 

@@ -22,7 +22,15 @@ from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 from support_bridged_models import BRIDGED, bridged_model, save_bridged
 from support_models import EOS_TOKEN_IDS, VOCAB_SIZE, save_tiny, tiny_hf_model
 
-SLIDING = {"mistral", "qwen2-sliding", "gemma3", *(kind for kind, spec in BRIDGED.items() if spec.window)}
+SLIDING = {
+    "mistral",
+    "qwen2-sliding",
+    "gemma3",
+    "gemma4",
+    "gemma4_dense",
+    "gemma4_moe",
+    *(kind for kind, spec in BRIDGED.items() if spec.window),
+}
 ALL_SLIDING = {"mistral", *(kind for kind, spec in BRIDGED.items() if spec.slides_everywhere)}
 """Kinds with a window in some layers, and in all of them."""
 

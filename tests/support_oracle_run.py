@@ -22,7 +22,6 @@ from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.runner.fake import FakeRunner
 from chairlift.engine.runner.fake_model import FakeConfig
-from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.select_model_config import read_config
 from support_engine import submit
@@ -151,7 +150,7 @@ def preempting_pool(case: Case, run: Run, windows: tuple[int | None, ...]) -> tu
 def windows_of(case: Case) -> tuple[int | None, ...]:
     """Return the windows of the layer groups of the case's model."""
     config = read_config(oracle(*case.variant).folder, case.model_impl)
-    return LayerGroups.of(config.layer_windows).windows
+    return config.layer_groups.windows
 
 
 def run_of(case: Case) -> Run:

@@ -14,7 +14,7 @@ from torch import Tensor
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.distributed.rank_messages import Loading, StartRank
-from chairlift.model.layers.decoder import MLP
+from chairlift.model.layers.mlp import MLP
 from chairlift.model.weights.shard import Shard
 from support_forks import children_of
 

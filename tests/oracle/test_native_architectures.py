@@ -13,8 +13,8 @@ from support_oracle_run import check_case
 from support_shares import FULL
 
 COUNT = 60
-KINDS = ("gemma2", "phi3", "phi3-partial", "smollm3", "granite", "olmo2", "olmo3", "ministral3", "glm4",
-         "qwen3_moe", "mixtral", "olmoe", "gpt_oss", *HYBRIDS)  # fmt: skip
+KINDS = ("gemma2", "gemma4", "gemma4_dense", "gemma4_moe", "phi3", "phi3-partial", "smollm3", "granite", "olmo2",
+         "olmo3", "ministral3", "glm4", "qwen3_moe", "mixtral", "olmoe", "gpt_oss", *HYBRIDS)  # fmt: skip
 
 
 def is_small(case: Case) -> bool:

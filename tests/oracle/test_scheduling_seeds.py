@@ -14,7 +14,6 @@ import torch
 
 from chairlift.core.engine_output import FinishReason
 from chairlift.engine.runner.base import Runner, RunnerInfo
-from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.select_model_config import read_config
 from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRunner
@@ -42,7 +41,7 @@ ARCHITECTURES = (("llama", None), ("gemma3", 20), ("qwen3", None), ("mistral", 2
 def num_groups(architecture: str, window: int | None) -> int:
     """Return the number of layer groups of a model."""
     config = read_config(oracle(architecture, window).folder)
-    return len(LayerGroups.of(config.layer_windows).windows)
+    return len(config.layer_groups.windows)
 
 
 def make_runner_of(

@@ -14,7 +14,6 @@ import torch
 
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.runner.base import Runner
-from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.select_model_config import read_config
 from chairlift.model.runner.torch_runner import TorchRunner
@@ -66,7 +65,7 @@ def check_greedy(architecture: str, request: GenerateRequest, tokens: list[int])
 
 
 def groups_of(folder: Path) -> int:
-    return len(LayerGroups.of(read_config(folder).layer_windows).windows)
+    return len(read_config(folder).layer_groups.windows)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

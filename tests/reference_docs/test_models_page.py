@@ -21,7 +21,6 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         "BigBirdConfig",
         {name: value for name, value in SMALL.items() if name != "head_dim"} | {"is_decoder": True},
     ),
-    "Gemma4ForCausalLM": ("Gemma4TextConfig", SMALL | {"layer_types": ["sliding_attention", "full_attention"]}),
     "MoshiForCausalLM": (
         "MoshiConfig",
         SMALL | {"ffn_dim": 96, "sliding_window": 512, "max_position_embeddings": 1024},

@@ -60,7 +60,7 @@ class RunnerTiming:
 def weight_bytes(program: DecoderProgram) -> int:
     """Return the bytes of all packed matrices that a step reads."""
     parts = program._parts
-    matrices = (*(each.weight for each in linears(parts.layers)), parts.head)
+    matrices = (*(each.weight for each in linears(parts)), parts.head)
     return sum(part.nbytes for matrix in matrices for part in packed_weight(matrix).memory)
 
 

@@ -77,6 +77,11 @@ with GGUF files. Activations are not quantized by such an entry."""
 STATES = """Models with layers that keep a state run on CPUs only, and on one rank. `--max-running-requests` is lowered
 to as many states as the memory for caches holds; the startup report says how many that are."""
 
+GEMMA4 = """Gemma 4 runs on one rank, and not from GGUF files. Weights for images and sound are left out;
+`use_bidirectional_attention` "vision" is about images alone, "all" is refused. E2B and E4B have a second embedding
+table, of inputs of their layers: with an int8 or int4 `--quantization` it has the codes of the lm_head, else the dtype
+of the model. A step reads one row of it for each token."""
+
 BRIDGED_INTRO = """## By transformers' modules
 
 `pip install 'chairlift[transformers]'`. The modules of transformers compute the layers, over the paged KV cache of this
@@ -163,8 +168,6 @@ AT_LOAD: Mapping[str, str] = {
     "BertLMHeadModel": "the tokens of this model attend to later tokens, which no KV cache has; it is not causal",
     "BigBirdForCausalLM": "BigBirdForCausalLM cannot run on a paged KV cache: its layers attend to blocks of tokens in "
     "passes over more than 704 tokens (attention_type in config.json); set max_model_len to at most 704",
-    "Gemma4ForCausalLM": "Gemma4ForCausalLM cannot run on a paged KV cache: its layers have different numbers or "
-    "widths of key/value heads",
     "MoshiForCausalLM": "MoshiForCausalLM cannot run on a paged KV cache: transformers' cache keeps the last 512 "
     "tokens of layer 0, but its mask sees all tokens, so its generate() and its forward pass make different tokens; "
     "set max_model_len to at most 512",
@@ -198,7 +201,7 @@ def models_page() -> str:
     """Return docs/models.md."""
     head = ("architecture", "special in it")
     return make_page(
-        INTRO, make_table(("architecture", "models"), _native()), STATES, _gguf(), QUANTIZED, BRIDGED_INTRO,
+        INTRO, make_table(("architecture", "models"), _native()), STATES, GEMMA4, _gguf(), QUANTIZED, BRIDGED_INTRO,
         make_table(head, _rows(PAGED)), BY_SEQUENCE_INTRO, make_table(head, _rows(BY_SEQUENCE)), LONG_ROPE,
         REFUSED_INTRO,
         make_table(("model", "sentence"), ((kind, refusal(content)) for kind, content in REFUSED.items())),

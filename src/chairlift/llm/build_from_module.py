@@ -68,14 +68,15 @@ def start_module_loop(module: Any, scheduler: Scheduler) -> ModuleLoop:
     loop = EngineLoop(runner, own, enable_prefix_caching=cache.enable_prefix_caching)
     loop.start(scheduler)
     model, tensors = runner.model, [(each.key, each.value) for each in runner.kv_cache]
-    return ModuleLoop(loop, tensors, model.groups.places, model.num_kv_heads, model.head_dim)
+    shape = model.groups.caches[0].shape
+    return ModuleLoop(loop, tensors, model.groups.places, shape.num_kv_heads, shape.head_dim)
 
 
 def group_layers(windows: Sequence[int | None]) -> tuple[tuple[int | None, ...], tuple[tuple[int, int], ...]]:
     """Return the window of each layer group, and for each layer (layer group, index within the group)."""
-    from chairlift.model.config.layer_groups import LayerGroups
+    from chairlift.model.config.layer_groups import AttentionShape, LayerGroups
 
-    groups = LayerGroups.of(windows)
+    groups = LayerGroups.of(windows, (AttentionShape(1, 1),) * len(windows))  # all have one shape, whichever it is
     return groups.windows, groups.places
 
 

@@ -207,10 +207,10 @@ def _size_memory(
 def _size(
     report: ModelReport, options: RunnerConfig, config: ModelConfig, max_model_len: int, free: FreeMemory
 ) -> None:
-    groups = LayerGroups.of(config.layer_windows)
     check_shards(config, options.tensor_parallel_size)
     if isinstance(config, DecoderConfig):
         config = Shard(0, options.tensor_parallel_size).step_sizes(config)
+    groups = config.layer_groups
     on_host = not report.facts["device"].startswith("cuda")
     pool, step = memory_shapes(options, config, groups, max_model_len)
     states = plan_states(options, config, free, step.peak_bytes(), pool, on_host=on_host)

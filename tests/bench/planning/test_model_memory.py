@@ -9,7 +9,6 @@ import pytest
 from chairlift.bench.planning.model_memory import ModelMemory, stage_layers
 from chairlift.bench.planning.model_shape import shape_of_content
 from chairlift.model.batch.kv_cache_shape import full_length_blocks, kv_cache_shape
-from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.loading.model_building import parameter_shapes
 from chairlift.model.runner.model_facts import weight_bytes
@@ -35,7 +34,7 @@ def test_weights_are_the_bytes_of_the_tensors(name: str, dtype: str, size: int) 
 @for_each("cache", ["auto", "fp8"])
 def test_the_kv_cache_of_a_request_is_that_of_the_engine(name: str, length: int, cache: str) -> None:
     config = loaded_config(name)
-    groups = LayerGroups.of(config.layer_windows)
+    groups = config.layer_groups
     pool = kv_cache_shape(RunnerConfig(kv_cache_dtype=cache), config, groups, length)
     needed = full_length_blocks(pool, groups.windows) * pool.page_bytes
     found = memory(name, kv_cache_dtype=cache)
@@ -81,7 +80,7 @@ def test_attention_that_a_checkpoint_does_not_quantize(left_out: dict[str, Any],
     config = {**TINY, "model_type": "llama", "quantization_config": {"quant_method": "fp8", **left_out}}
     shape = shape_of_content(config)
     quantized = ModelMemory(shape=shape, dtype="bfloat16")
-    attention = shape.num_layers * shape.attention.matrices
+    attention = sum(shape.mixer_matrices)
     rest = 2 * (shape.parameters - shape.matrices)
     assert quantized.weights == math.ceil(rest + shape.matrices + attention * is_plain)
     assert ModelMemory(shape=shape, dtype="bfloat16", quantization="int8-channel").attention_bytes == 1

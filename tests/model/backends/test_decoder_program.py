@@ -11,6 +11,7 @@ from torch import Tensor
 from chairlift.core.errors import TokenOutOfRange
 from chairlift.engine.step_plan import LAST_SAMPLED, StepPlan
 from chairlift.model.attention.base import PagedKV
+from chairlift.model.attention.kv_pages import allocate_kv
 from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.batch.input_batch import SlotBlockTables
 from chairlift.model.config.architectures.config_parsing import parse_decoder_config
@@ -53,9 +54,7 @@ class DecoderPair:
 
     def cache(self) -> list[PagedKV]:
         groups = self.model.groups
-        kv: list[PagedKV] = self.backend.allocate_kv_cache(
-            groups.layers_per_group, 400, BLOCK, 2, 32, torch.bfloat16, CPU
-        )
+        kv: list[PagedKV] = allocate_kv(self.backend, groups, 400, BLOCK, torch.bfloat16, CPU)
         return kv
 
     def plan(self, counts: dict[int, int], samples: list[int] | None = None) -> StepPlan:

@@ -16,9 +16,12 @@ from chairlift.model.backends.native_sampling import NativeSamplingOps
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu.packing import PackedWeight
+from chairlift.model.loading.model_building import random_model
 from chairlift.model.loading.tiny_model import tiny_config, tiny_model
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.sampling.sampling_ops import TorchSamplingOps
+from support_architectures import config_of
 from support_native import need_native
 from support_shares import for_each
 
@@ -119,8 +122,31 @@ def test_with_4_bits_the_head_has_6_and_both_are_kept_in_one_file(tmp_path: Path
         backend = NativeBackend("int4", 1, tmp_path / "a.packed")
         model, _ = tiny_model(seed=1, dtype="bfloat16", device=CPU, choose_backend=lambda _, own=backend: own)
         parts = model._parts  # type: ignore[attr-defined]
-        kinds = {linear.weight.struct.kind for linear in linears(parts.layers)}
+        kinds = {linear.weight.struct.kind for linear in linears(parts)}
         assert (kinds, parts.head.struct.kind) == ({library.INT4_GROUP}, library.INT6_GROUP)
-        weights = [parts.head, *(linear.weight for linear in linears(parts.layers))]
+        weights = [parts.head, *(linear.weight for linear in linears(parts))]
         found.append([piece.clone() for weight in weights for piece in weight.memory])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("quantization", "kind"),
+    [
+        ("none", None),
+        ("int8", library.INT8_GROUP),
+        ("int8-channel", library.INT8_CHANNEL),
+        ("int4", library.INT6_GROUP),
+    ],
+)
+def test_the_table_of_inputs_of_layers_is_rounded_as_a_tied_table_is(quantization: str, kind: int | None) -> None:
+    need_native()
+    config = config_of("gemma4")
+    model, _ = random_model(
+        config, seed=1, dtype="bfloat16", device=CPU, max_model_len=64,
+        choose_backend=lambda _: NativeBackend(quantization, 1),
+    )  # fmt: skip
+    table = model._parts.per_layer_inputs.table  # type: ignore[attr-defined]
+    if kind is None:
+        assert isinstance(table, torch.Tensor) and table.dtype == torch.bfloat16
+    else:
+        assert isinstance(table, PackedWeight) and table.struct.kind == kind == model._parts.table.struct.kind  # type: ignore[attr-defined]

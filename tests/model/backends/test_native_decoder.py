@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from chairlift.engine.step_plan import TokenMasks
+from chairlift.model.attention.kv_pages import allocate_kv
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.native_backend import NativeBackend
@@ -19,6 +20,8 @@ from chairlift.model.kernels.cpu.instruction_sets import INSTRUCTION_SET_VARIABL
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.loading.model_building import random_model
 from chairlift.model.sampling.lm_head_output import LogitsRequest, compute_lm_head_output
+from support_attention_shapes import SHAPES as HEAD_SHAPES
+from support_attention_shapes import attention_config
 from support_batches import Row, make_batch
 from support_native import instruction_sets, need_native
 
@@ -39,6 +42,21 @@ SHAPES: dict[str, dict[str, Any]] = {
     "gemma2": {
         "architectures": ["Gemma2ForCausalLM"], "sliding_window": 20, "query_pre_attn_scalar": 32,
         "attn_logit_softcapping": 3.0,
+    },
+    "gemma4": {
+        "architectures": ["Gemma4ForCausalLM"], "num_hidden_layers": 6, "num_kv_shared_layers": 3,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "sliding_window": 20,
+        "hidden_size_per_layer_input": 20, "vocab_size_per_layer_input": 203, "use_double_wide_mlp": True,
+        "global_head_dim": 64,
+    },
+    "gemma4_dense": {
+        "architectures": ["Gemma4ForCausalLM"], "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "sliding_window": 20, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "global_head_dim": 64,
+    },
+    "gemma4_moe": {
+        "architectures": ["Gemma4ForCausalLM"], "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "sliding_window": 20, "hidden_size_per_layer_input": 0, "enable_moe_block": True, "num_experts": 8,
+        "top_k_experts": 3, "moe_intermediate_size": 36, "global_head_dim": 64,
     },
     "olmo2": {"architectures": ["Olmo2ForCausalLM"]},
     "granite": {
@@ -62,10 +80,17 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
+ATTENTION: dict[str, dict[str, Any]] = {f"attention: {name}": fields for name, fields in HEAD_SHAPES.items()}
+"""Changes of attention_config."""
+
+KINDS = (*SHAPES, *ATTENTION)
+
 Steps = list[list[Row]]
 
 
 def config_of(kind: str, **fields: Any) -> DecoderConfig:
+    if kind in ATTENTION:
+        return attention_config(**ATTENTION[kind], **fields)
     return parse_decoder_config({
         "vocab_size": 203, "hidden_size": 72, "intermediate_size": 100, "num_hidden_layers": 4,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 512,
@@ -93,9 +118,7 @@ def logits_of(model: CausalLM, steps: Steps, dtype: torch.dtype, native_cache: b
     backend: Any = ReferenceAttention()
     if native_cache:
         backend = NativeBackend().attention()()
-    kv = backend.allocate_kv_cache(
-        model.groups.layers_per_group, 64 * groups, 16, model.num_kv_heads, model.head_dim, dtype, CPU
-    )  # fmt: skip
+    kv = allocate_kv(backend, model.groups, 64 * groups, 16, dtype, CPU)
     found = []
     for step in steps:
         rows = [
@@ -121,7 +144,7 @@ STEPS = [rows((50, 50, 1), (70, 70, 8)), rows((1, 51, 1), (20, 20, 20), (40, 110
 
 
 @pytest.mark.share(3)
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", instruction_sets())
 def test_the_error_is_no_larger_than_that_of_torch(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(INSTRUCTION_SET_VARIABLE, name)
@@ -134,7 +157,7 @@ def test_the_error_is_no_larger_than_that_of_torch(name: str, kind: str, monkeyp
 
 
 @pytest.mark.share(3)
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", instruction_sets())
 def test_float32_is_as_exact_as_torch_and_float16_weights_are_those_of_float32(
     name: str, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -154,7 +177,7 @@ def test_float32_is_as_exact_as_torch_and_float16_weights_are_those_of_float32(
 @pytest.mark.share(6)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize(("quantization", "limit"), [("int8", 0.12), ("int8-channel", 0.12), ("int4", 0.5)])
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_rounded_weights_are_near(kind: str, quantization: str, limit: float, dtype: str) -> None:
     config = config_of(kind)
     exact = torch.cat(logits_of(model_of(config, "float32"), STEPS, torch.float32, False))
@@ -176,7 +199,7 @@ def test_rounded_weights_are_near(kind: str, quantization: str, limit: float, dt
         ("int4", "float32"),
     ],
 )
-@pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3", "gemma4", "gemma4_dense", "gemma4_moe", *ATTENTION])
 def test_a_token_has_the_same_bits_in_every_batch_and_chunking(
     kind: str, quantization: str, dtype: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

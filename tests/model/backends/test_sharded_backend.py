@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import EngineDead
+from chairlift.model.attention.kv_pages import allocate_kv
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.sharded_backend import ShardedBackend, ShardedDecoder, ShardedOps
@@ -31,9 +32,7 @@ IDS = torch.tensor([3, 200, 303, 0, 151, 152, 7, 150, 90, 31])
 def outputs(model: CausalLM, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     """Return hidden states and logits of IDS."""
     backend, groups = ReferenceAttention(), len(model.groups.windows)
-    kv = backend.allocate_kv_cache(
-        model.groups.layers_per_group, groups, 16, model.num_kv_heads, model.head_dim, dtype, CPU
-    )
+    kv = allocate_kv(backend, model.groups, groups, 16, dtype, CPU)
     batch = make_batch([Row(len(IDS), len(IDS), tuple((group,) for group in range(groups)))], 16)
     hidden = model.forward(IDS % model.vocab_size, ForwardContext(batch, kv, backend, backend.plan(batch)))
     return hidden, model.logits(hidden)
@@ -74,7 +73,7 @@ def test_a_model_in_bfloat16_runs_on_two_ranks() -> None:
             choose_backend=lambda config: ShardedBackend.of(config, communicator, CPU),
         )  # fmt: skip
         assert isinstance(model, ShardedDecoder)
-        assert (config.vocab_size, model.vocab_size, model.num_kv_heads) == (259, 259, 1)
+        assert (config.vocab_size, model.vocab_size, model.groups.caches[0].shape.num_kv_heads) == (259, 259, 1)
         return outputs(model, torch.bfloat16)[1]
 
     with torch.inference_mode():

@@ -13,14 +13,12 @@ from chairlift.model.batch.kv_cache_shape import (
     full_length_blocks,
     kv_cache_shape,
 )
-from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.loading.tiny_model import tiny_config
 from support_shares import for_each
 
 SHAPE = KVCacheShape(
-    groups=3, layers_per_group=2, block_size=16, num_kv_heads=2, head_dim=8, itemsize=2, max_running_requests=4,
-    max_model_len=100,
+    groups=3, page_width=2 * 2 * 8, block_size=16, itemsize=2, max_running_requests=4, max_model_len=100,
 )  # fmt: skip
 
 
@@ -32,7 +30,7 @@ def test_a_sequence_has_blocks_in_every_group() -> None:
 @pytest.mark.parametrize(("dtype", "times"), [("bfloat16", 2), ("float16", 2), ("float32", 4)])
 def test_more_blocks_of_8_bit_floats_have_the_same_bytes(dtype: str, times: int) -> None:
     model = replace(tiny_config(), dtype=dtype)
-    groups = LayerGroups.of(model.layer_windows)
+    groups = model.layer_groups
     wide, narrow = (
         kv_cache_shape(RunnerConfig(kv_cache_dtype=option), model, groups, 100) for option in ("auto", "fp8")
     )

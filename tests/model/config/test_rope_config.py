@@ -94,3 +94,18 @@ def test_a_part_that_is_no_object_is_named() -> None:
     fields = ConfigReader({"rope_parameters": {"full_attention": 3}}, {"rope_theta": 1e6, "rope_local_base_freq": 1e4})
     with pytest.raises(ModelError, match=r"rope_parameters\.full_attention must be an object"):
         read_ropes(fields, 2048, by_layer_type=True)
+
+
+def test_proportional_says_which_share_of_the_angles_rotates() -> None:
+    quarter = {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25}
+    assert read(rope_parameters=quarter) == RopeConfig(type="proportional", theta=1e6, rotated_share=0.25)
+    assert read(rope_parameters={**quarter, "factor": 4.0}).factor == 4.0
+    assert read(rope_parameters={"rope_type": "proportional"}).rotated_share == 1.0
+    with pytest.raises(ModelError, match=r"must be at most 1 for proportional, got 1\.5"):
+        read(rope_parameters={**quarter, "partial_rotary_factor": 1.5})
+
+
+def test_proportional_is_left_to_transformers_where_a_part_of_a_head_rotates() -> None:
+    fields = ConfigReader({"rope_parameters": {"rope_type": "proportional", "rope_theta": 1e4}}, {})
+    with pytest.raises(UnsupportedArchitecture, match="rope_type 'proportional' is not supported in this architecture"):
+        read_ropes(fields, 2048, by_layer_type=False, head_dim=64)

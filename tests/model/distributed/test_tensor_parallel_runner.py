@@ -27,7 +27,7 @@ from chairlift.llm.builtin_models import RANDOM
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.distributed import rank_group, tensor_parallel_runner
 from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRunner, build, digest, rank_devices
-from chairlift.model.layers.decoder import MLP
+from chairlift.model.layers.mlp import MLP
 from support_forks import TORCH_MODULES, forked_children
 from support_models import tiny_hf_model
 from support_oracle import oracle, own_prompt, shared_prompt

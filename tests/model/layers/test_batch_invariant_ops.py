@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from chairlift.model.attention.kv_pages import allocate_kv
 from chairlift.model.attention.triton import TritonAttention
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.activations import ACTIVATIONS
@@ -103,8 +104,7 @@ def test_a_token_has_the_same_logits_however_its_prompt_is_divided_and_whatever_
     others = torch.randint(8, 300, (30,), generator=torch.Generator().manual_seed(2))
 
     def made(parts: list[int], beside: int) -> Tensor:
-        kv = backend.allocate_kv_cache(model.groups.layers_per_group, 20 * groups, 16, model.num_kv_heads,
-                                       model.head_dim, torch.float32, CPU)  # fmt: skip
+        kv = allocate_kv(backend, model.groups, 20 * groups, 16, torch.float32, CPU)
         tables = tuple(tuple(range(group * 20, group * 20 + 3)) for group in range(groups))
         more = tuple(tuple(range(group * 20 + 10, group * 20 + 13)) for group in range(groups))
         found, done = [], 0

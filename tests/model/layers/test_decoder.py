@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from chairlift.model.attention.base import AttentionSpec, PagedKV
+from chairlift.model.attention.kv_pages import allocate_kv
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.batch.forward_batch import ForwardBatch
 from chairlift.model.config.decoder_config import DecoderConfig
@@ -48,7 +49,7 @@ class NotingBackend(ReferenceAttention):
 
 def run(model: TorchDecoder, ids: list[int], backend: NotingBackend) -> tuple[Tensor, list[PagedKV]]:
     blocks = len(model.groups.windows)
-    kv = backend.allocate_kv_cache(model.groups.layers_per_group, blocks, 8, 2, 8, torch.float64, CPU)
+    kv = allocate_kv(backend, model.groups, blocks, 8, torch.float64, CPU)
     batch = make_batch([Row(len(ids), len(ids), tuple((group,) for group in range(blocks)))], 8)
     return model.forward(torch.tensor(ids), ForwardContext(batch, kv, backend, backend.plan(batch))), kv
 
@@ -56,7 +57,7 @@ def run(model: TorchDecoder, ids: list[int], backend: NotingBackend) -> tuple[Te
 def test_each_layer_writes_to_its_own_place_in_its_own_group() -> None:
     model = made(shape())
     assert model.groups.windows == (3, 3, None)
-    assert model.groups.layers_per_group == 2
+    assert len(model.groups.caches) == 2
     backend = NotingBackend()
     _, kv = run(model, [1, 2, 3, 4], backend)
     expected = []

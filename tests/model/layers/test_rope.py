@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
+from transformers.models.gemma4.modeling_gemma4 import Gemma4TextRotaryEmbedding
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from chairlift.model.config.architectures.config_parsing import parse_decoder_config
@@ -29,6 +30,9 @@ ROPES: list[dict[str, Any]] = [
     {"rope_type": "yarn", **YARN, "mscale": 0.707, "mscale_all_dim": 1.0},
     {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6},  # its range is empty
     {"rope_type": "yarn", **YARN, "factor": 1.0, "original_max_position_embeddings": 16},
+    {"rope_type": "proportional", "rope_theta": 1000000.0, "partial_rotary_factor": 0.25},
+    {"rope_type": "proportional", "rope_theta": 10000.0, "partial_rotary_factor": 0.3, "factor": 8.0},
+    {"rope_type": "proportional", "rope_theta": 10000.0},
 ]
 
 
@@ -70,6 +74,23 @@ def test_cosines_and_sines_equal_transformers_to_the_last_bit(rope: dict[str, An
         assert found.dtype == dtype
         left, right = found[:, 0].chunk(2, -1)
         assert torch.equal(torch.cat((sign * left, right), -1), expected[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["full_attention", "sliding_attention"])
+def test_heads_of_gemma_4_rotate_as_in_transformers(kind: str, dtype: torch.dtype) -> None:
+    config = tiny_config("gemma4", architectures=["Gemma4ForCausalLM"], global_head_dim=64)
+    ours = parse_decoder_config(json.loads(config.to_json_string()))
+    is_full = kind == "full_attention"
+    head_dim, rope = (64, ours.rope) if is_full else (16, ours.sliding_rope)
+    table, positions = RopeTable.of(rope, head_dim, 40000, dtype, CPU), torch.tensor([0, 1, 7, 255, 39999])
+    theirs = Gemma4TextRotaryEmbedding(config)(torch.empty(1, dtype=dtype), positions[None], kind)
+    for found, expected, sign in zip(table.at(positions), theirs, (1, -1), strict=True):
+        left, right = found[:, 0].chunk(2, -1)
+        assert torch.equal(torch.cat((sign * left, right), -1), expected[0])
+    if is_full:
+        assert bool((table.cos[:, 8:] == 1).all()), "a quarter of 32 angles rotates"
+    assert bool(table.sin[1, :8].all())
 
 
 def test_gemma_has_one_table_for_each_kind_of_layer() -> None:

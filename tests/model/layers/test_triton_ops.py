@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from chairlift.model.attention.base import PagedKV
+from chairlift.model.attention.kv_pages import allocate_kv
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.backends.torch_backend import TorchBackend
@@ -270,10 +271,7 @@ def greedy(
 ) -> tuple[list[int], Tensor]:
     """Generate tokens with two tokens of padding in every step; returns them and the logits that chose them."""
     groups, blocks = model.groups, -(-(len(prompt) + count) // BLOCK_SIZE)
-    kv = backend.allocate_kv_cache(
-        groups.layers_per_group, blocks * len(groups.windows), BLOCK_SIZE, model.num_kv_heads, model.head_dim,
-        torch.float32, CPU,
-    )  # fmt: skip
+    kv = allocate_kv(backend, groups, blocks * len(groups.windows), BLOCK_SIZE, torch.float32, CPU)
     tables = tuple(tuple(range(group, kv[0].key.shape[0], len(groups.windows))) for group in range(len(groups.windows)))
     tokens, new, logits = list(prompt), list(prompt), []
     for _ in range(count):

@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from chairlift.core.errors import ConfigError, ModelError
 from chairlift.model.config.architectures.config_parsing import read_decoder_config
+from chairlift.model.config.layer_groups import AttentionShape
 from chairlift.model.device.dtypes import DTYPES, torch_dtype
 from chairlift.model.loading.model_building import load_model, parameter_shapes, random_model
 from chairlift.model.weights.checkpoint import Checkpoint
@@ -89,6 +90,6 @@ def test_a_random_model_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
 def test_a_model_says_what_the_runner_asks_of_it(kind: str, tmp_path: Path) -> None:
     folder = save_tiny(kind, tmp_path)
     model, config = load_model(folder, dtype="auto", device=CPU, max_model_len=8)
-    assert (model.vocab_size, model.num_kv_heads, model.head_dim) == (304, 2, config.head_dim)
+    assert (model.vocab_size, model.groups.caches[0].shape) == (304, AttentionShape(2, config.head_dim))
     found = [model.groups.windows[group] for group, _ in model.groups.places]
     assert tuple(found) == config.layer_windows

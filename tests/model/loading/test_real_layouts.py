@@ -108,7 +108,7 @@ def test_published_files_load(name: str, tmp_path: Path) -> None:
         assert config.dtype == "bfloat16"
         assert config.tie_word_embeddings
         assert model.vocab_size == content["vocab_size"]
-        assert model.groups.layers_per_group * len(model.groups.windows) >= config.num_layers
+        assert len(model.groups.caches) * len(model.groups.windows) >= config.num_layers
 
 
 @pytest.mark.parametrize("old", [True, False])

@@ -18,8 +18,8 @@ def test_its_vocabulary_is_the_bytes_and_three_more() -> None:
 
 def test_it_has_the_shape_that_it_promises() -> None:
     model, config = tiny_model(seed=0, dtype="auto", device=CPU)
-    assert (model.vocab_size, model.num_kv_heads, model.head_dim) == (259, 2, 16)
-    assert (model.groups.windows, model.groups.layers_per_group) == ((None,), 2)
+    assert (model.vocab_size, model.groups.page_width) == (259, 2 * 2 * 16)
+    assert (model.groups.windows, len(model.groups.caches)) == ((None,), 2)
     assert (config.dtype, config.max_position_embeddings) == ("float32", 1024)
 
 

@@ -29,11 +29,10 @@ CPU = torch.device("cpu")
 MIB = 2**20
 UNLIMITED_V1 = 9223372036854771712
 POOL = KVCacheShape(
-    groups=2, layers_per_group=3, block_size=16, num_kv_heads=2, head_dim=8, itemsize=4,
-    max_running_requests=10, max_model_len=100,
+    groups=2, page_width=3 * 2 * 8, block_size=16, itemsize=4, max_running_requests=10, max_model_len=100,
 )  # fmt: skip
 STEP = ActivationShape(
-    hidden_size=64, intermediate_size=128, num_heads=4, num_kv_heads=2, head_dim=8, vocab_size=1000, itemsize=4,
+    hidden_size=64, intermediate_size=128, attention_width=96, kv_width=16, vocab_size=1000, itemsize=4,
     max_batch_tokens=100, max_running_requests=10, max_model_len=100,
 )  # fmt: skip
 PAGE = 3 * 2 * 16 * 2 * 8 * 4
@@ -72,7 +71,7 @@ def test_finished_prompts_keep_a_bounded_part_of_a_cache_on_the_host_unless_its_
     small = replace(POOL, max_running_requests=1000)
     longest = 2 * 7  # blocks of 100 tokens in two groups
     assert max_cached_blocks(small) == 8 * longest, "of a small model eight of the longest sequences"
-    assert max_cached_blocks(replace(small, head_dim=8 * 8192)) == 512 * MIB // (8192 * PAGE) == 10
+    assert max_cached_blocks(replace(small, page_width=3 * 2 * 8 * 8192)) == 512 * MIB // (8192 * PAGE) == 10
     size = size_kv_cache(small, STEP, LARGE, on_host=True)
     assert size.max_cached_blocks == 8 * longest and dict(size.report)["kv cache"].endswith("0.7 MiB, 896 tokens")
     for options in ({"max_memory": 0.5}, {"max_memory": 10**8}, {"num_blocks": 1000}, {"on_host": False}):
@@ -161,7 +160,7 @@ def test_no_more_blocks_than_the_largest_batch_could_hold() -> None:
 @pytest.mark.parametrize("num_blocks", [None, 50])
 def test_a_pool_says_how_large_a_page_is(num_blocks: int | None) -> None:
     assert size_kv_cache(POOL, STEP, LARGE, on_host=True, num_blocks=num_blocks).page_bytes == PAGE
-    deeper = replace(POOL, layers_per_group=6)
+    deeper = replace(POOL, page_width=6 * 2 * 8)
     assert size_kv_cache(deeper, STEP, LARGE, on_host=True, num_blocks=num_blocks).page_bytes == 2 * PAGE
 
 
@@ -202,17 +201,17 @@ def test_bytes_are_divided_between_those_that_share_the_memory() -> None:
 
 
 def test_each_size_of_a_step_makes_its_peak_larger() -> None:
-    for name in ("hidden_size", "intermediate_size", "num_kv_heads", "vocab_size", "itemsize", "max_batch_tokens",
+    for name in ("hidden_size", "intermediate_size", "attention_width", "vocab_size", "itemsize", "max_batch_tokens",
                  "max_running_requests", "max_model_len"):  # fmt: skip
         assert replace(STEP, **{name: getattr(STEP, name) * 8}).peak_bytes() > STEP.peak_bytes(), name
+    assert replace(STEP, kv_width=10**5).peak_bytes() > STEP.peak_bytes(), "what is gathered exceeds the workspace"
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_cache_takes_no_more_than_was_reckoned_for_it(backend: str) -> None:
     free = FreeMemory(STEP.peak_bytes() + 1000 * PAGE, "x")
     sized = size_kv_cache(replace(POOL, max_running_requests=10**6), STEP, free, on_host=True, max_memory=100 * PAGE)
-    shape = (POOL.layers_per_group, sized.num_blocks, POOL.block_size, POOL.num_kv_heads, POOL.head_dim)
-    kv = make_backend(backend).allocate_kv_cache(*shape, torch.float32, CPU)
+    kv = make_backend(backend).allocate_kv_cache(3, sized.num_blocks, POOL.block_size, 2, 8, torch.float32, CPU)
     storages = [each.untyped_storage() for one in kv for each in (one.key, one.value)]
     assert sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values()) <= 100 * PAGE
 

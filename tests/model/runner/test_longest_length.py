@@ -11,7 +11,7 @@ from chairlift.model.runner.longest_length import size_for_longest
 def sized(length: int, memory: int, step_bytes_per_token: int, num_groups: int = 1) -> tuple[KVCacheShape, KVCacheSize]:
     """Size a cache of 100-byte blocks of 4 tokens; a step of longer sequences leaves it less."""
     pool = KVCacheShape(
-        groups=num_groups, layers_per_group=1, block_size=4, num_kv_heads=1, head_dim=1, itemsize=1,
+        groups=num_groups, page_width=1, block_size=4, itemsize=1,
         max_running_requests=8, max_model_len=length,
     )  # fmt: skip
     num_blocks = (memory - step_bytes_per_token * length) // 100

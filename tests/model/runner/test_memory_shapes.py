@@ -3,7 +3,6 @@
 from dataclasses import fields
 
 from chairlift.model.config.device_option import pick_device
-from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.loading.tiny_model import tiny_model
 from chairlift.model.runner.step_memory_estimate import memory_shapes
@@ -12,7 +11,7 @@ from chairlift.model.runner.step_memory_estimate import memory_shapes
 def test_each_size_is_the_models_or_the_options_own() -> None:
     model, config = tiny_model(seed=0, dtype="float32", device=pick_device("cpu"), max_model_len=None)
     options = RunnerConfig(block_size=8, max_batch_tokens=77, max_running_requests=5)
-    pool, step = memory_shapes(options, config, LayerGroups.of(config.layer_windows), 99)
+    pool, step = memory_shapes(options, config, config.layer_groups, 99)
     for shape in (pool, step):
         for spec in fields(shape):
             for source in (config, options):
@@ -20,4 +19,4 @@ def test_each_size_is_the_models_or_the_options_own() -> None:
                     assert getattr(shape, spec.name) == getattr(source, spec.name), spec.name
     assert (pool.max_model_len, step.max_model_len, pool.itemsize, step.itemsize) == (99, 99, 4, 4)
     assert step.windows == model.groups.windows
-    assert pool.groups == len(model.groups.windows) and pool.layers_per_group == model.groups.layers_per_group
+    assert pool.groups == len(model.groups.windows) and pool.page_width == model.groups.page_width

@@ -54,3 +54,11 @@ def test_fp8_is_in_the_facts() -> None:
     facts, plain = (model_facts(replace(config, dtype="bfloat16"), each) for each in ("fp8", "none"))
     assert facts.quantization == "fp8" and facts.num_parameters == plain.num_parameters
     assert 0.5 < facts.weight_bytes / plain.weight_bytes < 0.75
+
+
+@pytest.mark.parametrize(("quantization", "row"), [("int8", 34), ("int4", 26), ("none", 64)])
+def test_a_table_of_inputs_of_layers_has_the_bytes_of_a_tied_one(quantization: str, row: int) -> None:
+    shapes = {"model.embed_tokens_per_layer.weight": (10, 32), "model.embed_tokens.weight": (10, 32)}
+    assert weight_bytes(shapes, "bfloat16", quantization) == 20 * row
+    untied = {**shapes, "lm_head.weight": (10, 32)}
+    assert weight_bytes(untied, "bfloat16", quantization) == 20 * row + 10 * 64

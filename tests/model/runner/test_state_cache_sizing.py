@@ -4,7 +4,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.batch.kv_cache_shape import SPARE_BLOCKS
-from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.config.layer_groups import AttentionShape, LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.state_layers import StateShape
 from chairlift.model.runner.free_memory import FreeMemory
@@ -52,7 +52,7 @@ def test_a_state_that_does_not_fit_is_refused_with_both_numbers() -> None:
 
 @pytest.mark.parametrize("max_memory", [None, 0.5, 0.9, 3 * 10**8])
 def test_states_and_kv_cache_have_one_budget(max_memory: float | int | None) -> None:
-    free, groups = FreeMemory(10**9, "free"), LayerGroups.of((None,))
+    free, groups = FreeMemory(10**9, "free"), LayerGroups.of((None,), (AttentionShape(1, 1),))
     options, config = (
         RunnerConfig(max_memory=max_memory, max_batch_tokens=64),
         config_of("granite_hybrid", dtype="bfloat16"),
@@ -67,5 +67,5 @@ def test_states_and_kv_cache_have_one_budget(max_memory: float | int | None) -> 
 
 def test_a_model_without_states_needs_no_plan() -> None:
     options, config = RunnerConfig(), config_of("llama", dtype="bfloat16")
-    pool, step = memory_shapes(options, config, LayerGroups.of(config.layer_windows), 512)
+    pool, step = memory_shapes(options, config, config.layer_groups, 512)
     assert plan_states(options, config, FreeMemory(10**9, "free"), step.peak_bytes(), pool, on_host=True) is None

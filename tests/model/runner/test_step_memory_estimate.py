@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from chairlift.model.attention import torch_paged
+from chairlift.model.attention.kv_pages import allocate_kv
 from chairlift.model.attention.registry import make_backend
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.device.kv_dtype import kv_cache_dtype
@@ -34,7 +35,7 @@ STEPS = {
 @pytest.mark.parametrize(
     ("dtype", "name", "kind", "backend"),
     # Not triton: its interpreter has neither dtype.
-    each_value(["float64", "bfloat16"], STEPS, ["qwen3", "gemma3"], ["torch", "reference"], count=12),
+    each_value(["float64", "bfloat16"], STEPS, ["qwen3", "gemma3", "gemma4"], ["torch", "reference"], count=12),
 )
 def test_a_step_stays_below_its_peak(
     backend: str, kind: str, name: str, dtype: str, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -53,10 +54,7 @@ def test_a_step_stays_below_its_peak(
         Row(new, length, (tuple(range(start, start + count)),) * groups)
         for (new, length), start, count in zip(STEPS[name], starts, needed, strict=True)
     ]
-    kv = attention.allocate_kv_cache(
-        model.groups.layers_per_group, sum(needed), 16, model.num_kv_heads, model.head_dim,
-        kv_cache_dtype(cache, dtype), CPU,
-    )  # fmt: skip
+    kv = allocate_kv(attention, model.groups, sum(needed), 16, kv_cache_dtype(cache, dtype), CPU)
     batch = make_batch(rows, 16)
     ids = torch.zeros(batch.num_tokens, dtype=torch.int64)
     options = RunnerConfig(max_batch_tokens=1024, max_running_requests=1, max_model_len=1024)

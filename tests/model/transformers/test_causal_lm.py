@@ -10,6 +10,7 @@ import transformers
 from torch import nn
 
 from chairlift import LLM, SamplingParams
+from chairlift.model.config.layer_groups import AttentionShape
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.sampling.lm_head_output import LogitsRequest
 from chairlift.model.transformers.base_model_runner import base_states
@@ -110,7 +111,7 @@ def test_a_weight_that_changes_in_place_is_seen_by_the_next_step() -> None:
 def test_sizes_are_those_of_the_model() -> None:
     causal_lm = prepared(bridged_model("qwen3_moe", head_dim=32))
     assert isinstance(causal_lm, TransformersCausalLM)
-    assert (causal_lm.vocab_size, causal_lm.num_kv_heads, causal_lm.head_dim) == (304, 2, 32)
+    assert (causal_lm.vocab_size, causal_lm.groups.caches[0].shape) == (304, AttentionShape(2, 32))
     assert causal_lm.dtype == torch.float64 and causal_lm.padded_size(5) == 5
 
 

@@ -106,7 +106,7 @@ def test_sizes_are_those_of_the_layers(kind: str) -> None:
     layers = model.config.num_hidden_layers
     runner = SequenceCacheRunner(base_of(model), layers)
     assert runner.head_dim * runner.num_kv_heads in {16, 32, 64}
-    assert runner.windows == (None,) * layers and runner.groups.layers_per_group == layers
+    assert runner.windows == (None,) * layers and len(runner.groups.caches) == layers
 
 
 def test_a_model_that_keeps_no_keys_is_refused() -> None:

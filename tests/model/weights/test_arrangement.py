@@ -66,3 +66,10 @@ def test_a_joined_projection_is_cut_and_ordered() -> None:
 
 def test_a_weight_of_a_wrong_shape_stays_for_the_error() -> None:
     assert found(config_of("glm4"), **{QUERY: torch.randn(7, 64)})[QUERY].shape == (7, 64)
+
+
+def test_tensors_that_files_have_without_use_are_left_out() -> None:
+    config = config_of("gemma4")
+    unused, used = (f"model.layers.{layer}.self_attn.k_proj.weight" for layer in (3, 2))
+    found = arranged({name: StoredTensor(name, torch.ones(16, 64)) for name in (unused, used)}, config, [used])
+    assert set(found) == {used}

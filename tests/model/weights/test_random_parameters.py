@@ -60,3 +60,12 @@ def test_random_numbers_are_drawn_where_asked(tmp_path: Path, monkeypatch: pytes
                 "model.norm.weight", (4,)
             )
     assert devices[2:] == [CPU, torch.device("cuda:0")]
+
+
+def test_factors_and_norms_of_experts_are_near_one(tmp_path: Path) -> None:
+    config = read_decoder_config(save_tiny("gemma4_moe", tmp_path))
+    drawn = draw(random_parameters(config, 3, 0.2)(torch.float32, CPU), parameter_shapes(config))
+    ends = ("layernorm_1.weight", "layernorm_2.weight", "gate.scale", "gate.per_expert_scale", "layer_scalar")
+    for end in ends:
+        found = torch.cat([tensor.flatten() for name, tensor in drawn.items() if name.endswith(end)])
+        assert abs(float(found.mean()) - 1.0) < 0.2 and 0.0 < float(found.std()) < 0.2

@@ -9,6 +9,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.config.transformers_config import parse_transformers_config
 from chairlift.model.loading.tiny_model import tiny_config
 from chairlift.model.weights.shard import Shard, check_shards
+from support_architectures import config_of
 from support_shares import for_each
 
 LAYER = "model.layers.3."
@@ -76,3 +77,10 @@ def test_a_model_of_transformers_runs_on_one_rank() -> None:
     check_shards(model, 1)
     with pytest.raises(ConfigError, match="GPT2LMHeadModel is computed by transformers' modules"):
         check_shards(model, 2)
+
+
+@pytest.mark.parametrize("kind", ["gemma4", "gemma4_dense", "gemma4_moe"])
+def test_a_model_whose_layers_have_scalars_runs_on_one_rank(kind: str) -> None:
+    check_shards(config_of(kind), 1)
+    with pytest.raises(ConfigError, match=r"tensor_parallel_size is 2, but Gemma4ForCausalLM has .* run on one rank"):
+        check_shards(config_of(kind), 2)

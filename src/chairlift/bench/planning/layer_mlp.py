@@ -1,7 +1,7 @@
 """LayerMLP: the MLP of a layer, dense or a mixture of experts, with the fields that published models name them by."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chairlift.bench.planning.config_values import ConfigValues
@@ -48,11 +48,35 @@ def layer_mlps(values: ConfigValues, hidden: int, layers: int, *, has_bias: bool
     return tuple(mixture if _has_experts(values, layer) else dense for layer in range(layers))
 
 
+def loaded_mlps(config: Mapping[str, Any], hidden: int) -> tuple[LayerMLP, ...]:
+    """Return the MLP of each layer, with what a layer makes of its own input, from the loader's DecoderConfig."""
+    experts, inputs = config["experts"], config["per_layer_inputs"]
+    mixture = LayerMLP(matrices=0) if experts is None else loaded_mixture(experts, hidden)
+    vectors = config["has_layer_scalar"] + (0 if inputs is None else hidden)
+    matrices = 0 if inputs is None else 2 * hidden * inputs["size"]
+    sizes = config["mlp_sizes"] or (config["intermediate_size"],) * config["num_layers"]
+    found = []
+    for layer, inter in enumerate(sizes):
+        dense = LayerMLP(matrices=3 * hidden * inter, vectors=(2 * inter + hidden) * config["mlp_bias"])
+        if experts is None or layer in config["dense_layers"]:
+            mlp = dense
+        elif config["expert_norms"] is None:
+            mlp = mixture
+        else:
+            norms = len(config["expert_norms"]) * hidden
+            mlp = replace(
+                mixture, matrices=mixture.matrices + dense.matrices, vectors=mixture.vectors + dense.vectors + norms
+            )
+        found.append(replace(mlp, matrices=mlp.matrices + matrices, vectors=mlp.vectors + vectors))
+    return tuple(found)
+
+
 def loaded_mixture(config: Mapping[str, Any], hidden: int) -> LayerMLP:
     """Return the MLP of a layer of experts, from the fields of the loader's ExpertsConfig."""
     router, inter, shared = config["router"], config["intermediate_size"], config["shared_size"]
     experts = router["num_experts"]
     vectors = experts * (hidden + router["has_bias"] + router["has_correction_bias"])
+    vectors += (hidden + experts) * (router["norm_eps"] is not None)
     vectors += hidden * config["has_shared_gate"] + experts * (2 * inter + hidden) * config["has_bias"]
     return LayerMLP(
         matrices=3 * hidden * (experts * inter + shared), vectors=vectors, num_experts=experts,

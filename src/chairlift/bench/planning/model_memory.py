@@ -161,6 +161,7 @@ class ModelMemory:
             is_last = stage == pipeline - 1
             tables = shape.table * self.table_bytes * (stage == 0)
             tables += self.head_bytes * (shape.head if pipeline == 1 else shape.table * is_last)
+            tables += self.head_bytes * (shape.inputs_table + shape.inputs_projection) * (stage == 0)
             matrices = sum(layers[span.start : span.stop])
             small = sum(vectors[span.start : span.stop]) + shape.hidden_size * is_last
             stages.append((matrices + tables) / tensor + small * self.itemsize)
@@ -169,7 +170,7 @@ class ModelMemory:
     @property
     def read_weights(self) -> float:
         """Bytes of the weights that a step with many tokens reads: all experts, and the lm_head."""
-        head = self.shape.table * self.head_bytes
+        head = (self.shape.table + self.shape.inputs_projection) * self.head_bytes
         attention = sum(self.shape.mixer_matrices)
         matrices = (self.shape.matrices - attention) * self.matrix_bytes + attention * self.attention_bytes
         return matrices + head + self.shape.vectors * self.itemsize
@@ -177,7 +178,7 @@ class ModelMemory:
     @property
     def kv_per_token(self) -> int:
         """Bytes of the KV cache for one token in all layers, as long as no window has passed it."""
-        return self.shape.num_attention_layers * self.shape.attention.kv_elements * self.kv_itemsize
+        return sum(layer.kv_elements for layer in self.shape.attention) * self.kv_itemsize
 
     @property
     def state_of_request(self) -> int:
@@ -195,18 +196,20 @@ class ModelMemory:
             whole if window is None else min(whole, math.ceil((window - 1) / self.block_size) + 1)
             for window in self.shape.layer_windows
         ]
-        fullest = max(
-            sum(blocks[span.start : span.stop]) for span in stage_layers(len(blocks), pipeline)
-        )  # fmt: skip
-        per_token = self.shape.attention.kv_elements / min(tensor, self.shape.num_kv_heads) * self.kv_itemsize
-        return math.ceil(fullest * self.block_size * per_token / context) + self.state_of_request
+        layers = [
+            count * layer.kv_elements / min(tensor, layer.num_kv_heads)
+            for count, layer in zip(blocks, self.shape.attention, strict=True)
+        ]
+        fullest = max(sum(layers[span.start : span.stop]) for span in stage_layers(len(layers), pipeline))
+        return math.ceil(fullest * self.block_size * self.kv_itemsize / context) + self.state_of_request
 
     def step_bytes(self, tensor: int = 1) -> int:
         """Return an upper estimate of the bytes that a step needs beside weights and KV cache."""
         shape, itemsize = self.shape, self.computed_itemsize
-        attention = (2 * shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
+        attention = max(layer.pair_width + layer.kv_elements for layer in shape.attention)
         widest = math.ceil(3 * max(shape.intermediate_size, attention) / tensor)
         activations = self.max_batch_tokens * (itemsize * (3 * shape.hidden_size + widest) + 8 * shape.hidden_size)
+        activations += self.max_batch_tokens * shape.num_layers * shape.inputs_size * (4 * itemsize + 8)
         logits = self.max_running_requests * math.ceil(shape.vocab_size / tensor) * (itemsize + 8)
         return activations + logits
 

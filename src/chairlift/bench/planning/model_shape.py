@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.bench.planning.config_values import ConfigValues
-from chairlift.bench.planning.layer_mlp import LayerMLP, layer_mlps, loaded_mixture
+from chairlift.bench.planning.layer_mlp import LayerMLP, layer_mlps, loaded_mlps
 from chairlift.bench.planning.layer_state import LayerState, layer_state
 from chairlift.core.numeric_limits import MAX_INT32
 
@@ -25,12 +25,14 @@ class AttentionSize:
     Attributes:
         matrices: weights of its projections.
         vectors: biases, norms of queries and keys, and sinks.
-        kv_elements: elements that the KV cache holds of one token.
+        num_kv_heads: 1 for latent attention, whose cache every head reads.
+        kv_elements: elements that the KV cache holds of one token; 0 for a layer that reads those of another one.
         pair_width: products of one query with one key and its value: multiply-adds of a pair of tokens.
     """
 
     matrices: int
     vectors: int
+    num_kv_heads: int
     kv_elements: int
     pair_width: int
 
@@ -41,13 +43,15 @@ class ModelShape:
 
     Attributes:
         architecture: the first of `architectures` in config.json, else its model_type.
-        num_kv_heads: 1 for latent attention, whose cache every head reads.
-        head_dim: width of a query head.
+        num_kv_heads: of most layers; 1 for latent attention, whose cache every head reads.
+        head_dim: width of a query head, of most layers.
         layer_norms: elements of the norms of one layer, without those of queries and keys.
-        attention: the attention of each layer.
+        attention: the attention of each layer that has one.
         mlps: the MLP of each layer.
         layer_windows: tokens that each layer with attention sees; None for all.
         states: each layer that keeps a state, None for one with attention; empty for a model without such layers.
+        inputs_size: numbers of a layer's input beside the hidden state; 0 without.
+        inputs_vocab_size: rows of the table of these inputs, of all layers.
         is_tied: the lm_head is the embedding table.
         extra_embedding: elements of learned positions; 0 with rotation.
         max_positions: tokens that the model was trained for.
@@ -64,10 +68,12 @@ class ModelShape:
     head_dim: int
     intermediate_size: int
     layer_norms: int
-    attention: AttentionSize
+    attention: tuple[AttentionSize, ...]
     mlps: tuple[LayerMLP, ...]
     layer_windows: tuple[int | None, ...]
     states: tuple[LayerState | None, ...] = ()
+    inputs_size: int = 0
+    inputs_vocab_size: int = 0
     is_tied: bool
     max_positions: int
     dtype: str | None
@@ -80,26 +86,26 @@ class ModelShape:
         return len(self.mlps)
 
     @property
-    def num_attention_layers(self) -> int:
-        """Number of layers with keys and values."""
-        return self.num_layers - sum(state is not None for state in self.states)
-
-    @property
     def state_elements(self) -> int:
         """Numbers of the states of one sequence."""
         return sum(state.elements for state in self.states if state is not None)
 
     @property
+    def mixers(self) -> tuple[AttentionSize | LayerState, ...]:
+        """What each layer has before its MLP: attention or a state."""
+        attention = iter(self.attention)
+        states = self.states or (None,) * self.num_layers
+        return tuple(next(attention) if state is None else state for state in states)
+
+    @property
     def mixer_matrices(self) -> tuple[int, ...]:
         """Weights of what each layer has in the place of attention, or of its attention."""
-        states = self.states or (None,) * self.num_layers
-        return tuple(self.attention.matrices if state is None else state.matrices for state in states)
+        return tuple(mixer.matrices for mixer in self.mixers)
 
     @property
     def mixer_vectors(self) -> tuple[int, ...]:
         """The same for its other parameters."""
-        states = self.states or (None,) * self.num_layers
-        return tuple(self.attention.vectors if state is None else state.vectors for state in states)
+        return tuple(mixer.vectors for mixer in self.mixers)
 
     @property
     def table(self) -> int:
@@ -112,6 +118,16 @@ class ModelShape:
         return 0 if self.is_tied else self.table
 
     @property
+    def inputs_table(self) -> int:
+        """Elements of the table of inputs of layers; of a token one row is read."""
+        return self.inputs_vocab_size * self.num_layers * self.inputs_size
+
+    @property
+    def inputs_projection(self) -> int:
+        """Weights of the projection of embeddings to inputs of layers."""
+        return self.hidden_size * self.num_layers * self.inputs_size
+
+    @property
     def matrices(self) -> int:
         """Weights of all projections in the layers: what weight quantization applies to."""
         return sum(self.mixer_matrices) + sum(mlp.matrices for mlp in self.mlps)
@@ -120,12 +136,12 @@ class ModelShape:
     def vectors(self) -> int:
         """Norms, biases and routers of all layers, and the last norm."""
         layers = sum(self.mixer_vectors) + self.num_layers * self.layer_norms
-        return layers + sum(mlp.vectors for mlp in self.mlps) + self.hidden_size
+        return layers + sum(mlp.vectors for mlp in self.mlps) + self.hidden_size + self.inputs_size
 
     @property
     def parameters(self) -> int:
         """All parameters."""
-        return self.table + self.head + self.matrices + self.vectors
+        return self.table + self.head + self.inputs_table + self.inputs_projection + self.matrices + self.vectors
 
     @property
     def active_matrices(self) -> int:
@@ -193,28 +209,36 @@ def shape_of_loaded(config: Mapping[str, Any], content: Mapping[str, Any]) -> Mo
         config: the fields of the loader's ModelConfig.
         content: the object in config.json.
     """
-    hidden, width = config["hidden_size"], config["head_dim"]
-    inner, kv_inner, inter = config["num_heads"] * width, config["num_kv_heads"] * width, config["intermediate_size"]
-    vectors = {HEAD_NORM: 2 * width, WIDE_NORM: inner + kv_inner}.get(config["head_norm"], 0)
-    vectors += (inner + 2 * kv_inner) * config["qkv_bias"] + hidden * config["output_bias"]
-    vectors += config["num_heads"] * config["has_sinks"]
-    dense = LayerMLP(matrices=3 * hidden * inter, vectors=(2 * inter + hidden) * config["mlp_bias"])
-    gate = inner * config["has_output_gate"]
+    hidden, inter = config["hidden_size"], config["intermediate_size"]
     states = tuple(None if each is None else layer_state(each, hidden) for each in config["state_layers"])
-    mixture = dense if config["experts"] is None else loaded_mixture(config["experts"], hidden)
-    mlps = tuple(dense if layer in config["dense_layers"] else mixture for layer in range(config["num_layers"]))
+    inputs = config["per_layer_inputs"] or {"size": 0, "vocab_size": 0}
     return ModelShape(
         architecture=config["architecture"], hidden_size=hidden, vocab_size=config["vocab_size"],
         num_heads=config["num_heads"],
-        num_kv_heads=config["num_kv_heads"], head_dim=width, intermediate_size=inter,
+        num_kv_heads=config["num_kv_heads"], head_dim=config["head_dim"],
+        intermediate_size=max(config["mlp_sizes"], default=inter), inputs_size=inputs["size"],
+        inputs_vocab_size=inputs["vocab_size"],
         layer_norms=sum(name is not None for name in config["norms"].values()) * hidden,
-        attention=AttentionSize(
-            matrices=hidden * (2 * (inner + kv_inner) + gate), vectors=vectors + gate * config["qkv_bias"],
-            kv_elements=2 * kv_inner, pair_width=2 * inner,
-        ),
-        states=states, mlps=mlps, layer_windows=tuple(config["layer_windows"]),
+        attention=tuple(_loaded_attention(config, layer) for layer in range(len(config["layer_windows"]))),
+        states=states, mlps=loaded_mlps(config, hidden), layer_windows=tuple(config["layer_windows"]),
         is_tied=config["tie_word_embeddings"], max_positions=config["max_position_embeddings"], dtype=config["dtype"],
         quantization=content.get("quantization_config") or {}, is_exact=True,
+    )  # fmt: skip
+
+
+def _loaded_attention(config: Mapping[str, Any], layer: int) -> AttentionSize:
+    """Return the attention of a layer, counted among layers with attention."""
+    hidden, heads = config["hidden_size"], config["num_heads"]
+    shape = config["layer_shapes"][layer] if config["layer_shapes"] else config
+    width, kv_heads = shape["head_dim"], shape["num_kv_heads"]
+    has_own_kv = not config["kv_sources"] or config["kv_sources"][layer] is None
+    inner, keys = heads * width, kv_heads * width * has_own_kv
+    values, gate = keys * (layer not in config["value_is_key"]), inner * config["has_output_gate"]
+    vectors = {HEAD_NORM: width * (1 + has_own_kv), WIDE_NORM: inner + keys}.get(config["head_norm"], 0)
+    vectors += (inner + keys + values + gate) * config["qkv_bias"] + hidden * config["output_bias"]
+    return AttentionSize(
+        matrices=hidden * (2 * inner + keys + values + gate), vectors=vectors + heads * config["has_sinks"],
+        num_kv_heads=kv_heads, kv_elements=2 * keys, pair_width=2 * inner,
     )  # fmt: skip
 
 
@@ -242,7 +266,8 @@ def shape_of_content(content: Mapping[str, Any]) -> ModelShape:
     return ModelShape(
         architecture=next(iter(values.architectures), model_type), hidden_size=hidden,
         vocab_size=values.size("vocab_size"), num_heads=heads, num_kv_heads=kv_heads, head_dim=width,
-        intermediate_size=values.size("intermediate_size"), layer_norms=known.norms * hidden, attention=attention,
+        intermediate_size=values.size("intermediate_size"), layer_norms=known.norms * hidden,
+        attention=(attention,) * layers,
         mlps=layer_mlps(values, hidden, layers, has_bias=known.has_expert_bias),
         layer_windows=_windows(values, known, layers), is_tied=values.flag("tie_word_embeddings", known.is_tied),
         max_positions=values.size("max_position_embeddings", MAX_INT32), dtype=values.dtype,
@@ -259,8 +284,9 @@ def _attention(
     vectors = (inner + 2 * kv_inner) * (has_bias or variant.qkv_bias) + hidden * has_bias + heads * variant.has_sinks
     vectors += {HEAD_NORM: 2 * width, WIDE_NORM: inner + kv_inner}.get(variant.head_norm, 0)
     return AttentionSize(
-        matrices=2 * hidden * (inner + kv_inner), vectors=vectors, kv_elements=2 * kv_inner, pair_width=2 * inner
-    )
+        matrices=2 * hidden * (inner + kv_inner), vectors=vectors, num_kv_heads=kv_heads, kv_elements=2 * kv_inner,
+        pair_width=2 * inner,
+    )  # fmt: skip
 
 
 def _windows(values: ConfigValues, variant: Variant, layers: int) -> tuple[int | None, ...]:
@@ -292,6 +318,7 @@ def latent_attention(values: ConfigValues, hidden: int, heads: int) -> dict[str,
     return {
         "matrices": queries + keys + heads * value_width * hidden,
         "vectors": rank + (query_rank or 0) + bias,
+        "num_kv_heads": 1,
         "kv_elements": rank + rotated,
         "pair_width": heads * (plain + rotated + value_width),
     }

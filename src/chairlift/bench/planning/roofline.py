@@ -37,9 +37,9 @@ def estimate_step_model(memory: ModelMemory, device: DeviceSpeed, sizes: Paralle
     all_reduce_seconds = 2 * shape.num_layers * ALL_REDUCE_SECONDS * (sizes.tensor > 1)
     kv_heads = min(sizes.tensor, shape.num_kv_heads) * sizes.context
     kv_bytes = memory.kv_of_request(length) / max(1, length) / kv_heads
-    # Layers with full attention that would read as many tokens: a layer with a window counts in part.
-    num_full_layers = sum(1.0 if window is None else min(1.0, window / length) for window in shape.layer_windows)
-    pairs = shape.attention.pair_width * num_full_layers
+    # A layer with a window counts in part: as one with full attention that would read as many tokens.
+    shares = (1.0 if window is None else min(1.0, window / length) for window in shape.layer_windows)
+    pairs = sum(share * layer.pair_width for share, layer in zip(shares, shape.attention, strict=True))
     layers = 2 * shape.active_matrices / speed
     return SimStepModel(
         step=memory.read_weights / bandwidth + device.overhead + all_reduce_seconds,

@@ -36,16 +36,24 @@ class PagedKV:
     Attributes:
         key: [num_blocks, block_size, kv_heads, head_dim].
         value: the same shape.
+        pages: the whole pages that these are a part of; None where they are whole.
     """
 
     key: Tensor
     value: Tensor
+    pages: "PagedKV | None" = None
+
+
+def whole_pages(kv: list[PagedKV]) -> list[PagedKV]:
+    """Return the whole pages that parts belong to, each once, and what is whole."""
+    found = [each if each.pages is None else each.pages for each in kv]
+    return list({id(each): each for each in found}.values())
 
 
 def copy_blocks(kv: list[PagedKV], pairs: Tensor) -> None:
     """Copy whole blocks in torch, as they were before the call: pairs int [C, 2] of (from, to)."""
     source, target = pairs.long().unbind(1)
-    for layer in kv:
+    for layer in whole_pages(kv):
         for cache in (as_elements(layer.key), as_elements(layer.value)):
             # Gathered before anything is written: a target may be the source of another pair.
             cache.index_copy_(0, target, cache.index_select(0, source))

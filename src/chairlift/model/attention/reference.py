@@ -17,7 +17,9 @@ from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec, PagedKV, copy_blocks
 from chairlift.model.attention.eager import eager_attention
+from chairlift.model.attention.kv_pages import slots_part
 from chairlift.model.batch.forward_batch import ForwardBatch
+from chairlift.model.config.layer_groups import CachePlace
 from chairlift.model.device.kv_dtype import as_elements, as_stored
 from chairlift.model.device.page_prefault import lazy_zeros
 
@@ -59,6 +61,10 @@ class ReferenceAttention:
             return lazy_zeros(shape, dtype) if on_host else torch.zeros(shape, dtype=dtype, device=device)
 
         return [PagedKV(zeros(), zeros()) for _ in range(layers)]
+
+    def part_of_pages(self, pages: PagedKV, place: CachePlace) -> PagedKV:
+        """See SharesPages."""
+        return slots_part(pages, place)
 
     def plan(self, batch: ForwardBatch) -> ReferencePlan:
         """Return a plan without masks."""

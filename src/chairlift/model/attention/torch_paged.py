@@ -35,9 +35,11 @@ from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec, PagedKV, copy_blocks
 from chairlift.model.attention.eager import eager_attention
+from chairlift.model.attention.kv_pages import slots_part
 from chairlift.model.attention.length_buckets import split_into_buckets
 from chairlift.model.batch.forward_batch import ForwardBatch
 from chairlift.model.batch.kv_cache_shape import SPARE_BLOCKS
+from chairlift.model.config.layer_groups import CachePlace
 from chairlift.model.device.kv_dtype import as_elements, as_stored
 from chairlift.model.device.page_prefault import lazy_zeros
 
@@ -130,6 +132,10 @@ class TorchAttention:
             return PagedKV(both[:num_blocks, :, 0], both[:num_blocks, :, 1])
 
         return [allocate() for _ in range(layers)]
+
+    def part_of_pages(self, pages: PagedKV, place: CachePlace) -> PagedKV:
+        """See SharesPages."""
+        return slots_part(pages, place)
 
     def plan(self, batch: ForwardBatch) -> TorchPlan:
         """Return an empty plan."""
@@ -225,31 +231,32 @@ class TorchAttention:
     def _gather_blocks(self, kv: PagedKV, keys: _Keys, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Gather keys and values [rows, kv_heads, N, D] of the blocks, in a dtype; valid as `_gather` states."""
         blocks, block_size, heads, width = kv.key.shape
-        size = 2 * heads * width
-        both = self._gather(kv.key.as_strided((blocks, block_size * size), (block_size * size, 1)), keys.blocks)
+        both = self._gather(_slots_of(kv).unflatten(0, (blocks, block_size)), keys.blocks)
         if keys.hidden is not None:
-            both.view(-1, size).index_fill_(0, keys.hidden, 0)
+            both.view(-1, 2 * heads * width).index_fill_(0, keys.hidden, 0)
         return _split_keys_values(both.view(kv.key.dtype).to(dtype), rows, heads, width)
 
     def _gather_slots(self, kv: PagedKV, slots: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Gather keys and values [1, kv_heads, N, D] of N slots, in a dtype; valid as `_gather` states."""
         heads, width = kv.key.shape[2:]
-        both = self._gather(_slots_of(kv).view(-1, 2 * heads * width), slots)
+        both = self._gather(_slots_of(kv), slots)
         return _split_keys_values(both.view(kv.key.dtype).to(dtype), 1, heads, width)
 
     def _gather(self, pieces: Tensor, index: Tensor) -> Tensor:
-        """Gather pieces of a KV cache [P, E], as as_elements returns them, into [len(index), E].
+        """Gather pieces of a KV cache [P, ...], as as_elements returns them, into [len(index), ...].
 
         They are valid until the next call.
         """
         pieces = as_elements(pieces)
-        size = len(index) * pieces.shape[1]
+        if pieces.is_contiguous():  # one row for each piece is copied faster
+            pieces = pieces.flatten(1)
+        size = len(index) * pieces[0].numel()
         space = self._workspace
         if space is None or space.numel() < size or (space.dtype, space.device) != (pieces.dtype, pieces.device):
             self._workspace = space = None  # free it first: memory may not suffice for both
             min_size = GATHER_BYTES // pieces.element_size()
             self._workspace = space = torch.empty(max(size, min_size), dtype=pieces.dtype, device=pieces.device)
-        gathered = space[:size].view(len(index), -1)
+        gathered = space[:size].view(len(index), *pieces.shape[1:])
         torch.index_select(pieces, 0, index, out=gathered)
         return gathered
 
@@ -264,7 +271,8 @@ def _slots_of(kv: PagedKV, *, spare: bool = False) -> Tensor:
     """Return a view [slots, 2, kv_heads, D] of all blocks, with `spare` including the spare block."""
     blocks, block_size, heads, width = kv.key.shape
     shape = ((blocks + SPARE_BLOCKS * spare) * block_size, 2, heads, width)
-    return kv.key.as_strided(shape, (2 * heads * width, heads * width, width, 1))
+    from_key_to_value = kv.value.storage_offset() - kv.key.storage_offset()
+    return kv.key.as_strided(shape, (kv.key.stride(1), from_key_to_value, width, 1))
 
 
 def _slots(

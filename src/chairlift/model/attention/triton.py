@@ -17,8 +17,10 @@ from torch import Tensor
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionSpec, PagedKV, copy_blocks
+from chairlift.model.attention.kv_pages import slots_part
 from chairlift.model.attention.kv_splits import KVSplits, choose_kv_splits
 from chairlift.model.batch.forward_batch import ForwardBatch
+from chairlift.model.config.layer_groups import CachePlace
 from chairlift.model.device.kv_dtype import FLOAT8
 from chairlift.model.kernels.cuda.attention_kernels import (
     REDUCE_SPLITS,
@@ -113,6 +115,10 @@ class TritonAttention:
             PagedKV(torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device))
             for _ in range(layers)
         ]
+
+    def part_of_pages(self, pages: PagedKV, place: CachePlace) -> PagedKV:
+        """See SharesPages."""
+        return slots_part(pages, place)
 
     def plan(self, batch: ForwardBatch) -> TritonPlan:
         """Return a plan without memory."""

@@ -19,6 +19,7 @@ from torch import Tensor
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionSpec, PagedKV, copy_blocks
 from chairlift.model.batch.forward_batch import ForwardBatch
+from chairlift.model.config.layer_groups import CachePlace
 from chairlift.model.device.page_prefault import lazy_zeros
 from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.kernels.cpu.threads import ThreadPool
@@ -36,7 +37,7 @@ class NativeAttention:
     def __init__(self, pool: ThreadPool, instruction_set: str) -> None:
         self._pool = pool
         self._instruction_set = instruction_set
-        self._programs: dict[tuple[int, torch.dtype, int, int, int, int], AttentionProgram] = {}
+        self._programs: dict[tuple[int, torch.dtype, int, int, int, int, int], AttentionProgram] = {}
 
     def allocate_kv_cache(
         self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
@@ -51,6 +52,16 @@ class NativeAttention:
             )
         shape = (num_blocks, block_size, kv_heads, head_dim)
         return [PagedKV(lazy_zeros(shape, dtype), lazy_zeros(shape, dtype)) for _ in range(layers)]
+
+    def part_of_pages(self, pages: PagedKV, place: CachePlace) -> PagedKV:
+        """See SharesPages. Elements of all tokens of a block lie together, as the kernels expect those of a head."""
+        num_blocks, block_size, _, page_width = pages.key.shape
+        shape = place.shape
+        size = (num_blocks, block_size, shape.num_kv_heads, shape.head_dim)
+        strides = (block_size * page_width, shape.width, shape.head_dim, 1)
+        first = block_size * place.first_element
+        key, value = (each.as_strided(size, strides, first) for each in (pages.key, pages.value))
+        return PagedKV(key, value, pages)
 
     def plan(self, batch: ForwardBatch) -> None:
         """Do nothing: the library plans a step by itself."""
@@ -70,8 +81,8 @@ class NativeAttention:
         _, block_size, kv_heads, head_dim = kv.key.shape
         code = library.load().store_kv(
             self._pool.handle, kv.key.data_ptr(), kv.value.data_ptr(), kv.key.dtype == torch.float32, block_size,
-            kv_heads, head_dim, key.data_ptr(), key.stride(0), key.stride(1), value.data_ptr(), value.stride(0),
-            value.stride(1), slot_mapping.data_ptr(), len(slot_mapping),
+            kv_heads, head_dim, kv.key.stride(0), key.data_ptr(), key.stride(0), key.stride(1), value.data_ptr(),
+            value.stride(0), value.stride(1), slot_mapping.data_ptr(), len(slot_mapping),
         )  # fmt: skip
         if code < 0:
             raise MemoryError("no memory for a step")
@@ -97,7 +108,7 @@ class NativeAttention:
             )
         if (out.shape, out.dtype) != (query.shape, query.dtype):
             raise ValueError(f"the output must be like the queries, {_described(query)}, got {_described(out)}")
-        key = id(spec), dtype, heads, kv_heads, head_dim, block_size
+        key = id(spec), dtype, heads, kv_heads, head_dim, block_size, kv.key.stride(0)
         program = self._programs.get(key)
         if program is None:
             program = AttentionProgram(self._pool, self._instruction_set, spec, *key[1:])
@@ -110,7 +121,7 @@ class AttentionProgram:
 
     def __init__(
         self, pool: ThreadPool, instruction_set: str, spec: AttentionSpec, dtype: torch.dtype, heads: int,
-        kv_heads: int, head_dim: int, block_size: int,
+        kv_heads: int, head_dim: int, block_size: int, block_elements: int,
     ) -> None:  # fmt: skip
         self._native = native = library.load()
         self._decoder = library.DecoderHandle(pool.handle, instruction_set)
@@ -121,8 +132,8 @@ class AttentionProgram:
             native.add_buffer(self._handle, BUFFER_KINDS[dtype], heads * head_dim, library.BFLOAT16) for _ in "io"
         ]
         native.add_attention(
-            self._handle, *self._buffers, 0, 0, heads, kv_heads, head_dim, block_size, spec.scale, spec.softcap or 0.0,
-            spec.window or 0, None if self._sinks is None else self._sinks.data_ptr(),
+            self._handle, *self._buffers, 0, 0, heads, kv_heads, head_dim, block_size, block_elements, spec.scale,
+            spec.softcap or 0.0, spec.window or 0, None if self._sinks is None else self._sinks.data_ptr(),
         )  # fmt: skip
 
     def run(self, query: Tensor, kv: PagedKV, batch: ForwardBatch, out: Tensor) -> None:

@@ -28,9 +28,10 @@ from chairlift.model.kernels.cpu.kernel_cpus import ANYWHERE
 from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE
 from chairlift.model.kernels.cpu.packing import PackedWeight, Packer, fits_segments
 from chairlift.model.kernels.cpu.threads import get_thread_pool
-from chairlift.model.kernels.cpu.weight_kinds import BLOCK_KINDS, HEAD_KINDS, KINDS
+from chairlift.model.kernels.cpu.weight_kinds import BLOCK_KINDS, DTYPES, HEAD_KINDS, KINDS
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
+from chairlift.model.layers.per_layer_inputs import TABLE
 from chairlift.model.sampling.sampling_ops import SamplingOps
 from chairlift.model.weights.float8_packer import LAYERS
 from chairlift.model.weights.packed_weight_cache import Kinds, PackedWeightCache
@@ -95,10 +96,14 @@ class NativeBackend:
         self.cpus = tuple(sorted(usable_cpus())) if ANYWHERE in self._pool.cpus else self._pool.cpus
 
     def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
-        """See ModelBackend: weights are packed, and so is an embedding table that is the lm_head, too, or has codes."""
+        """See ModelBackend: weights are packed, and so is an embedding table that is the lm_head, too, or has codes.
+
+        The table of inputs of layers, which may be the larger part of a model, is packed where weights are rounded.
+        """
+        rounds = self._packer.kind not in DTYPES
 
         def packs_table(name: str, tied: bool) -> bool:
-            return tied or None not in self._types([name], loader)
+            return tied or (rounds and name == TABLE) or None not in self._types([name], loader)
 
         return replace(loader, pack=self._store, packs_table=packs_table)
 
@@ -194,7 +199,8 @@ def check_fit(config: DecoderConfig, device: torch.device, block_size: int) -> N
         raise _unfit(f"they run on the CPU, not on {device}")
     if config.dtype not in NATIVE_COMPUTE_DTYPES:
         raise _unfit(f"they compute in bfloat16 and float32, not in {config.dtype}")
-    check_attention_fit(config.head_dim, block_size)
+    for head_dim in sorted({shape.head_dim for shape in config.attention_shapes}):
+        check_attention_fit(head_dim, block_size)
     if config.activation not in ACTIVATIONS:
         raise _unfit(f"they do not support the activation {config.activation}")
     for layer in config.state_layers:

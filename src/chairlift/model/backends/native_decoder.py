@@ -9,7 +9,6 @@ from chairlift.model.attention.base import PagedKV
 from chairlift.model.backends.decoder_program import DecoderProgram
 from chairlift.model.batch.input_batch import SlotBlockTables
 from chairlift.model.batch.state_cache import StateCache
-from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.decoder import DecoderSpec
@@ -20,17 +19,15 @@ class NativeDecoder:
     """A CausalLM (layers/causal_lm_protocol.py) on the native kernels.
 
     Attributes:
-        groups, vocab_size, num_kv_heads, head_dim, state_shapes: see CausalLM.
+        groups, vocab_size, state_shapes: see CausalLM.
         dtype: of hidden states and KV cache: bfloat16 or float32.
     """
 
     def __init__(self, parts: DecoderSpec, pool: ThreadPool, instruction_set: str, dtype: torch.dtype) -> None:
         """Store the parts. Their matrices must be PackedWeights and their rope tables float32."""
         config = parts.config
-        self.groups = LayerGroups.of(config.layer_windows)
+        self.groups = config.layer_groups
         self.vocab_size = config.vocab_size
-        self.num_kv_heads = config.num_kv_heads
-        self.head_dim = config.head_dim
         self.state_shapes = config.state_shapes
         self.dtype = dtype
         self._parts = parts
@@ -76,7 +73,7 @@ class NativeDecoder:
         return {} if self._program is None else self._program.op_seconds()
 
     def _program_of(self, kv: list[PagedKV]) -> DecoderProgram:
-        block_size = kv[0].key.shape[1]
-        if self._program is None or self._program.block_size != block_size:
-            self._program = DecoderProgram(self._parts, self._pool, self._instruction_set, self.dtype, block_size)
+        sizes = kv[0].key.shape[1], kv[0].key.stride(0)
+        if self._program is None or (self._program.block_size, self._program.block_elements) != sizes:
+            self._program = DecoderProgram(self._parts, self._pool, self._instruction_set, self.dtype, *sizes)
         return self._program

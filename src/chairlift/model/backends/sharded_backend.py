@@ -108,16 +108,13 @@ class ShardedDecoder:
     """A CausalLM (layers/causal_lm_protocol.py) of one rank, whose logits are those of the whole model.
 
     Attributes:
-        groups, head_dim, state_shapes: see CausalLM.
+        groups, state_shapes: see CausalLM.
         vocab_size: ids of the whole model.
-        num_kv_heads: key/value heads of this rank.
     """
 
     def __init__(self, own: TorchDecoder, communicator: Communicator, vocab_size: int) -> None:
         self.groups = own.groups
         self.vocab_size = vocab_size
-        self.num_kv_heads = own.num_kv_heads
-        self.head_dim = own.head_dim
         self.state_shapes = own.state_shapes
         self._own = own
         self._communicator = communicator

@@ -21,15 +21,13 @@ class KVCacheShape:
 
     Attributes:
         groups: layer groups; each sequence has a block table in every one.
-        layers_per_group: layers whose KV one block holds.
+        page_width: elements of the keys of one token in a block (LayerGroups).
         itemsize: bytes of one element.
     """
 
     groups: int
-    layers_per_group: int
+    page_width: int
     block_size: int
-    num_kv_heads: int
-    head_dim: int
     itemsize: int
     max_running_requests: int
     max_model_len: int
@@ -37,7 +35,7 @@ class KVCacheShape:
     @property
     def page_bytes(self) -> int:
         """Bytes of a block: keys and values of block_size tokens in one layer group."""
-        return self.layers_per_group * 2 * self.block_size * self.num_kv_heads * self.head_dim * self.itemsize
+        return 2 * self.block_size * self.page_width * self.itemsize
 
     @property
     def useful_blocks(self) -> int:
@@ -54,10 +52,8 @@ def kv_cache_shape(config: RunnerConfig, model: ModelConfig, groups: LayerGroups
     """Return the shape of the cache with these options; `model` has the dtype as loaded."""
     return KVCacheShape(
         groups=len(groups.windows),
-        layers_per_group=groups.layers_per_group,
+        page_width=groups.page_width,
         block_size=config.block_size,
-        num_kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
         itemsize=kv_cache_dtype_bytes(config.kv_cache_dtype, model.dtype),
         max_running_requests=config.max_running_requests,
         max_model_len=max_model_len,

@@ -11,6 +11,7 @@ that (Gemma 3's names five of its sizes only).
 """
 
 from dataclasses import dataclass, field
+from itertools import count
 
 from chairlift.core.numeric_limits import MAX_INT32
 from chairlift.model.config.experts_config import ExpertsConfig
@@ -47,6 +48,28 @@ class LayerNorms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertNorms:
+    """The further norms of a layer whose experts stand beside its MLP, by their names in the checkpoint."""
+
+    after_mlp: str
+    before_experts: str
+    after_experts: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerLayerInputConfig:
+    """An input of each layer beside the hidden state, made of the token's row in a second embedding table.
+
+    Attributes:
+        size: numbers of a layer's input.
+        vocab_size: rows of the table, at least as many as tokens.
+    """
+
+    size: int
+    vocab_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig(ModelConfig):
     """The checked values of an architecture of Chairlift's own; `architecture` is a key of ARCHITECTURES.
 
@@ -54,12 +77,20 @@ class DecoderConfig(ModelConfig):
         norm_eps: added to the mean square under the root.
         norm_offset: is added to the weights of all norms.
         norm_in_float32: whether norms multiply by their weights in float32, and not in the activations' dtype.
+        has_float32_norms: with norm_in_float32: whether these weights are float32 in a float64 model, too.
         norms: the norms of a layer.
         head_norm: HEAD where each query and key head is normalised, PROJECTION where all query heads are together, and
             all key heads; "" without.
+        has_value_norm: whether each value head is divided by its root mean square.
+        value_is_key: layers, counted among those with attention, without v_proj: a value is its key before norm and
+            rotation.
         activation: of the gate, one of ACTIVATIONS.
         experts: the experts of a layer; None for a decoder without.
+        expert_norms: norms around the MLP and experts that stand beside each other; None where experts replace the MLP.
         dense_layers: layers that have no experts in a decoder with experts.
+        mlp_sizes: neurons of the MLP of each layer; empty for intermediate_size in all.
+        per_layer_inputs: the input of each layer beside the hidden state; None without.
+        has_layer_scalar: whether a number of each layer multiplies the hidden state at its end.
         state_layers: the sizes of each layer that keeps a state instead of keys and values, None for one with
             attention; empty for a decoder without such layers.
         has_output_gate: whether what attention returns is multiplied by the sigmoid of a gate of the same width.
@@ -83,11 +114,18 @@ class DecoderConfig(ModelConfig):
     norm_eps: float
     norm_offset: float = 0.0
     norm_in_float32: bool = False
+    has_float32_norms: bool = False
     norms: LayerNorms = field(default_factory=LayerNorms)
     head_norm: str = ""
+    has_value_norm: bool = False
+    value_is_key: tuple[int, ...] = ()
     activation: str
     experts: ExpertsConfig | None = None
+    expert_norms: ExpertNorms | None = None
     dense_layers: tuple[int, ...] = ()
+    mlp_sizes: tuple[int, ...] = ()
+    per_layer_inputs: PerLayerInputConfig | None = None
+    has_layer_scalar: bool = False
     state_layers: tuple[StateLayerConfig | None, ...] = ()
     has_output_gate: bool = False
     has_sinks: bool = False
@@ -110,13 +148,28 @@ class DecoderConfig(ModelConfig):
         """Return the experts of a layer; None for one with an MLP."""
         return None if layer in self.dense_layers else self.experts
 
+    def mlp_size_of(self, layer: int) -> int:
+        """Return the neurons of the MLP of a layer."""
+        return self.mlp_sizes[layer] if self.mlp_sizes else self.intermediate_size
+
+    @property
+    def widest_mlp(self) -> int:
+        """Neurons of the widest MLP; experts do not count."""
+        return max(self.mlp_sizes, default=self.intermediate_size)
+
     @property
     def mlp_width(self) -> int:
         """See ModelConfig: neurons of all experts of a row."""
         if self.experts is None:
-            return self.intermediate_size
+            return self.widest_mlp
         experts = self.experts.router.experts_per_token * self.experts.intermediate_size + self.experts.shared_size
-        return max(experts, self.intermediate_size if self.dense_layers else 0)
+        has_mlp = bool(self.dense_layers) or self.expert_norms is not None
+        return max(experts, self.widest_mlp if has_mlp else 0)
+
+    @property
+    def inputs_width(self) -> int:
+        """See ModelConfig."""
+        return 0 if self.per_layer_inputs is None else self.num_layers * self.per_layer_inputs.size
 
     @property
     def layer_ropes(self) -> tuple[RopeConfig | None, ...]:
@@ -127,6 +180,12 @@ class DecoderConfig(ModelConfig):
             for layer in range(self.num_layers)
         )
         return tuple(None if layer in self.unrotated_layers else rope for layer, rope in enumerate(ropes))
+
+    @property
+    def attention_places(self) -> tuple[int | None, ...]:
+        """The number of each layer among those with attention; None for a layer that keeps a state."""
+        numbers = count()
+        return tuple(None if self.state_of(layer) else next(numbers) for layer in range(self.num_layers))
 
     def state_of(self, layer: int) -> StateLayerConfig | None:
         """Return the sizes of a layer that keeps a state; None for one with attention."""

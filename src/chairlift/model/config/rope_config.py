@@ -8,8 +8,8 @@ from typing import Any
 from chairlift.core.errors import ModelError, UnsupportedArchitecture
 from chairlift.model.config.config_reader import ConfigReader, invalid_field
 
-ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn")
-TRANSFORMERS_ROPE_TYPES = ("longrope", "su", "proportional")
+ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "proportional")
+TRANSFORMERS_ROPE_TYPES = ("longrope", "su")
 """Types that only transformers' modules compute."""
 
 LONG_ROPE_TYPES = ("longrope", "su")
@@ -39,6 +39,7 @@ class RopeConfig:
         mscale_all_dim: yarn.
         truncate: yarn, whether its range is rounded to whole dimensions.
         rotary_dim: elements of a head that rotate, the first ones; 0 for all.
+        rotated_share: proportional: share of the angles of a head that are not 0; the others follow them.
         is_interleaved: whether elements 2i and 2i + 1 rotate together, and not i and i + rotary_dim / 2.
     """
 
@@ -57,6 +58,7 @@ class RopeConfig:
     mscale_all_dim: float | None = None
     truncate: bool = True
     rotary_dim: int = 0
+    rotated_share: float = 1.0
     is_interleaved: bool = False
 
     def for_length(self, num_tokens: int) -> "RopeConfig":
@@ -147,13 +149,19 @@ def _rope(
         raise lacking_feature(f"{name} {read.get(name)!r} is not supported; supported are {', '.join(ROPE_TYPES)}")
     kind = "longrope" if divisors else read.choice(name, ROPE_TYPES)
     share = read.number_or_none("partial_rotary_factor") or fields.number_or_none("partial_rotary_factor") or 1.0
-    if share != 1.0 and not is_partial:
+    if share != 1.0 and not is_partial and kind != "proportional":
         raise lacking_feature("partial_rotary_factor is not supported")
     theta = read.number("rope_theta")
     if kind == "yarn" and theta == 1.0:
         raise invalid_field("rope_theta", "must not be 1 for yarn")
     if kind == "default":
         return RopeConfig(theta=theta)
+    if kind == "proportional":
+        if share > 1:
+            raise invalid_field("partial_rotary_factor", f"must be at most 1 for proportional, got {share}")
+        return RopeConfig(
+            type=kind, theta=theta, factor=read.number_or_none("factor") or 1.0, rotated_share=share
+        )  # fmt: skip
     if kind == "longrope":
         factor = read.number("attention_factor")
         return RopeConfig(type=kind, theta=theta, divisors=divisors, attention_factor=factor)
@@ -192,6 +200,8 @@ def _partial_rope(
     if share > 1 or rotary_dim < 2 or rotary_dim % 2:
         raise invalid_field("partial_rotary_factor", f"{share} of head_dim {head_dim} is no even number up to it")
     name = "rope_type" if "rope_type" in read else "type"
+    if read.get(name) == "proportional":
+        raise lacking_feature(f"{name} 'proportional' is not supported in this architecture")
     if read.get(name) in long_types:
         rope = _long_rope(read, fields, max_positions, rotary_dim)
     else:

@@ -68,15 +68,11 @@ class CausalLM(Protocol):
     Attributes:
         groups: layer groups that share the pool.
         vocab_size: V.
-        num_kv_heads: key/value heads of every layer.
-        head_dim: width of a head in every layer.
         state_shapes: shapes of one sequence's states, of each layer that keeps a state.
     """
 
     groups: LayerGroups
     vocab_size: int
-    num_kv_heads: int
-    head_dim: int
     state_shapes: tuple[StateShape, ...]
 
     def padded_size(self, num_tokens: int) -> int:

@@ -1,4 +1,4 @@
-"""TorchDecoder: the decoder of all architectures: embedding, attention, MLP, layers with optional post-norms, lm_head.
+"""TorchDecoder: the decoder of all architectures: embedding, layers of attention and MLP, optional post-norms, lm_head.
 
     x ─ before_attention ─ Attention ─ after_attention? ─(+)─ before_mlp ─ Mlp ─ after_mlp? ─(+)─
     │                                                     │ │                                  │
@@ -18,13 +18,15 @@ from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.config.decoder_config import HEAD, PROJECTION, DecoderConfig
-from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.config.layer_groups import AttentionShape, LayerGroups
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.gated_delta_net import GatedDeltaNet
 from chairlift.model.layers.linear_and_rms_norm import Linear, RMSNorm
 from chairlift.model.layers.mamba2 import Mamba2
+from chairlift.model.layers.mlp import MLP, MLPWithExperts
 from chairlift.model.layers.ops import Ops
+from chairlift.model.layers.per_layer_inputs import LayerInput, PerLayerInputs
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.layers.short_convolution import ShortConvolution
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
@@ -36,42 +38,22 @@ StateLayer = GatedDeltaNet | Mamba2 | ShortConvolution
 
 
 @dataclass(frozen=True, slots=True)
-class MLP:
-    """down(activation(gate(x)) * up(x)); the rows of gate_up are gate's, then up's."""
-
-    gate_up: Linear
-    down: Linear
-    activation: str
-
-    @classmethod
-    def load(cls, loader: ParameterLoader, name: str, config: DecoderConfig) -> "MLP":
-        """Load the three projections under a name."""
-        inner, hidden, bias = config.intermediate_size, config.hidden_size, config.mlp_bias
-        return cls(
-            Linear.load(loader, {f"{name}.gate_proj": inner, f"{name}.up_proj": inner}, hidden, bias, gated=True),
-            Linear.load(loader, {f"{name}.down_proj": hidden}, inner, bias),
-            config.activation,
-        )
-
-    def __call__(self, x: Tensor, ops: Ops) -> Tensor:
-        """Map x [T, H] to [T, H]."""
-        gate, up = self.gate_up(x, ops).chunk(2, dim=-1)
-        return self.down(ops.gated_activation(gate, up, self.activation), ops)
-
-
-@dataclass(frozen=True, slots=True)
 class Attention:
     """Grouped-query attention over the paged cache.
 
     Attributes:
-        projection: query, key and value projection; rows in this order.
+        projection: query, key and value projection; rows in this order. A layer that reads the keys and values of
+            another one has no rows of these, and one whose values are its keys none of values.
         head_norm: norm of each query and key head before the rotation, or None.
         projection_norms: norms of all query heads together, and of all key heads, or None.
+        value_norm: norm of each value head, or None.
         rope: rotation of queries and keys.
         query_scales: [positions], factors on queries; None without.
         has_gate: whether rows of a gate follow those of values in the projection.
         num_heads: query heads.
-        num_kv_heads: key heads, and value heads.
+        shape: the heads in the cache.
+        num_keys: key heads of the projection.
+        num_values: value heads of the projection.
         spec: attention parameters for the backend.
         kv_index: index of this layer's KV in the context.
     """
@@ -80,11 +62,14 @@ class Attention:
     output: Linear
     head_norm: RMSNorm | None
     projection_norms: tuple[RMSNorm, RMSNorm] | None
+    value_norm: RMSNorm | None
     rope: RopeTable
     query_scales: Tensor | None
     has_gate: bool
     num_heads: int
-    num_kv_heads: int
+    shape: AttentionShape
+    num_keys: int
+    num_values: int
     spec: AttentionSpec
     kv_index: int
 
@@ -92,22 +77,23 @@ class Attention:
         """Write the keys and values of x [T, H] to the cache, then attend; returns [T, H]."""
         projected, gate = self.projection(x, ops), None
         if self.has_gate:
-            width = projected.shape[1] // (2 * self.num_heads + 2 * self.num_kv_heads) * self.num_heads
+            width = self.num_heads * self.shape.head_dim
             projected, gate = projected[:, :-width].contiguous(), projected[:, -width:]
         if self.projection_norms is not None:
             projected = self._normed(projected, self.projection_norms, ops)
-        heads = projected.view(len(x), self.num_heads + 2 * self.num_kv_heads, -1)
+        heads = projected.view(len(x), self.num_heads + self.num_keys + self.num_values, -1)
         if self.query_scales is not None:
             scales = self.query_scales.index_select(0, context.batch.positions)[:, None, None]
             heads = torch.cat((heads[:, : self.num_heads] * scales, heads[:, self.num_heads :]), 1)
         kv, backend = context.kv[self.kv_index], context.backend
         slots = context.batch.groups[self.spec.group].slot_mapping
-        if ops.rotate_and_write is not None and backend.has_plain_kv:
+        if ops.rotate_and_write is not None and backend.has_plain_kv and self.num_values and self.value_norm is None:
             norm = None if self.head_norm is None else (self.head_norm.weight, self.head_norm.eps)
             query = ops.rotate_and_write(heads, norm, rotation, kv, slots)
         else:
             query, key, value = self._rotated(heads, rotation, ops)
-            backend.write_kv(key, value, kv, slots)
+            if self.num_keys:
+                backend.write_kv(key, value, kv, slots)
         attended = query.new_empty(query.shape)
         backend.attend(query, kv, context.batch, self.spec, context.plan, attended)
         attended = attended.view(len(x), -1)
@@ -115,15 +101,20 @@ class Attention:
 
     def _normed(self, projected: Tensor, norms: tuple[RMSNorm, RMSNorm], ops: Ops) -> Tensor:
         """Return the projection [T, O] with its queries and its keys normalised."""
-        width = projected.shape[1] // (self.num_heads + 2 * self.num_kv_heads)
-        kv_width = self.num_kv_heads * width
-        query, key, value = torch.split(projected, [self.num_heads * width, kv_width, kv_width], dim=1)
+        inner, kv_inner = self.num_heads * self.shape.head_dim, self.num_keys * self.shape.head_dim
+        query, key, value = torch.split(projected, [inner, kv_inner, kv_inner], dim=1)
         return torch.cat((norms[0](query, ops), norms[1](key, ops), value), 1)
 
     def _rotated(self, heads: Tensor, rotation: tuple[Tensor, Tensor], ops: Ops) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values of heads, with norm and rotation applied."""
-        num_rotated = self.num_heads + self.num_kv_heads
-        rotated, value = heads[:, :num_rotated], heads[:, num_rotated:]
+        """Return queries, keys and values of heads, with norms and rotation applied; those of another layer are none.
+
+        A value without heads of its own is its key as it was projected.
+        """
+        num_rotated = self.num_heads + self.num_keys
+        rotated = heads[:, :num_rotated]
+        value = heads[:, num_rotated:] if self.num_values else heads[:, self.num_heads :]
+        if self.value_norm is not None:
+            value = self.value_norm(value, ops)
         if self.head_norm is not None:
             rotated = self.head_norm(rotated, ops)
         rotated = ops.rotate(rotated, *rotation)
@@ -136,26 +127,31 @@ class DecoderLayer:
 
     Attributes:
         mixer: attention, or a layer that keeps a state.
+        mlp: the MLP, or experts in its place or beside it.
         residual_multiplier: factor on what is added to the residual.
         state_index: index among the layers with a state; -1 for attention.
+        layer_input: what the layer makes of its input beside the hidden state; None without.
+        scalar: factor [1] on the hidden state at the layer's end; None without.
     """
 
     before_attention: RMSNorm | None
     mixer: Attention | StateLayer
     after_attention: RMSNorm | None
     before_mlp: RMSNorm | None
-    mlp: MLP | Experts
+    mlp: MLP | Experts | MLPWithExperts
     after_mlp: RMSNorm | None
     residual_multiplier: float = 1.0
     state_index: int = -1
+    layer_input: LayerInput | None = None
+    scalar: Tensor | None = None
 
     def __call__(
-        self, x: Tensor, update: Tensor | None, rotation: tuple[Tensor, Tensor] | None, context: ForwardContext,
-        ops: Ops,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        self, x: Tensor, update: Tensor | None, rotation: tuple[Tensor, Tensor] | None, own_input: Tensor | None,
+        context: ForwardContext, ops: Ops,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """Map x + update [T, H], or x if update is None, to the next x and update.
 
-        The sum is left to the next norm, which is computed together with it.
+        The sum is left to the next norm, which is computed together with it. `own_input` [T, P] is that of layer_input.
         """
         x, normed = normed_sum(self.before_attention, x, update, ops)
         # Before the norm, which needs the whole sum and not a rank's part of it.
@@ -163,8 +159,19 @@ class DecoderLayer:
         if self.after_attention is not None:
             attended = self.after_attention(attended, ops)
         x, normed = normed_sum(self.before_mlp, x, self._scaled(attended), ops)
-        mapped = ops.sum_over_ranks(self.mlp(normed, ops))
-        return x, self._scaled(mapped if self.after_mlp is None else self.after_mlp(mapped, ops))
+        mapped = self._mapped(x, normed, ops)
+        added = self._scaled(mapped if self.after_mlp is None else self.after_mlp(mapped, ops))
+        if self.layer_input is not None:
+            assert own_input is not None, "a layer without its input"
+            x = x + added
+            added = self.layer_input(x, own_input, ops)
+        return (x, added) if self.scalar is None else ((x + added) * self.scalar, None)
+
+    def _mapped(self, x: Tensor, normed: Tensor, ops: Ops) -> Tensor:
+        """Return what the MLP, experts or both make of the hidden state x [T, H] and its norm."""
+        if isinstance(self.mlp, MLPWithExperts):
+            return self.mlp(x, normed, ops)
+        return ops.sum_over_ranks(self.mlp(normed, ops))
 
     def _mixed(
         self, x: Tensor, rotation: tuple[Tensor, Tensor] | None, context: ForwardContext, ops: Ops
@@ -198,6 +205,7 @@ class DecoderSpec:
         layers: layers in order.
         norm: norm after the last layer.
         head: lm_head [V, H]; the table itself if the two are tied.
+        per_layer_inputs: inputs of the layers beside the hidden state; None without.
     """
 
     config: DecoderConfig
@@ -205,22 +213,21 @@ class DecoderSpec:
     layers: Sequence[DecoderLayer]
     norm: RMSNorm
     head: LinearWeight
+    per_layer_inputs: PerLayerInputs | None = None
 
 
 class TorchDecoder:
     """A CausalLM (layers/causal_lm_protocol.py) that runs in torch, operation by operation.
 
     Attributes:
-        groups, vocab_size, num_kv_heads, head_dim, state_shapes: see CausalLM.
+        groups, vocab_size, state_shapes: see CausalLM.
         dtype: dtype of parameters, activations and cache.
     """
 
     def __init__(self, parts: DecoderSpec, ops: Ops) -> None:
         config = parts.config
-        self.groups = LayerGroups.of(config.layer_windows)
+        self.groups = config.layer_groups
         self.vocab_size = config.vocab_size
-        self.num_kv_heads = config.num_kv_heads
-        self.head_dim = config.head_dim
         self._ops = ops
         assert isinstance(parts.table, Tensor), "torch looks up rows of tensors"
         self._table = parts.table
@@ -231,6 +238,7 @@ class TorchDecoder:
         self._ropes = tuple(ropes.values())
         places = {each: place for place, each in enumerate(ropes)}
         self._rope_of_layer = tuple(places.get(id(_rope_of(layer)), -1) for layer in self._layers)
+        self._per_layer_inputs = parts.per_layer_inputs
         self._norm = parts.norm
         self._head = parts.head
         scale = config.embed_scale
@@ -249,9 +257,11 @@ class TorchDecoder:
         x = self._ops.embed(input_ids, self._table)
         if self._embed_scale is not None:
             x = x * self._embed_scale
+        inputs = None if self._per_layer_inputs is None else self._per_layer_inputs(input_ids, x, self._ops)
         update: Tensor | None = None
-        for layer, rope in zip(self._layers, self._rope_of_layer, strict=True):
-            x, update = layer(x, update, rotations[rope], context, self._ops)
+        for index, (layer, rope) in enumerate(zip(self._layers, self._rope_of_layer, strict=True)):
+            own_input = None if inputs is None else inputs[:, index]
+            x, update = layer(x, update, rotations[rope], own_input, context, self._ops)
         return self._norm.of_sum(x, update, self._ops)[1]
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -283,31 +293,31 @@ def load_attention(
     query_scales: Tensor | None,
 ) -> Attention:
     """Load the attention of one layer; `layer` is its index among those with attention."""
-    hidden, width = config.hidden_size, config.head_dim
-    inner, kv_inner = config.num_heads * width, config.num_kv_heads * width
+    shape = config.attention_shape_of(layer)
+    num_keys = shape.num_kv_heads if config.has_own_kv(layer) else 0
+    num_values = 0 if layer in config.value_is_key else num_keys
+    inner = config.num_heads * shape.head_dim
     group, kv_index = groups.places[layer]
-    projections = {f"{name}.q_proj": inner, f"{name}.k_proj": kv_inner, f"{name}.v_proj": kv_inner}
+    heads = {"q": config.num_heads, "k": num_keys, "v": num_values}
+    projections = {f"{name}.{each}_proj": count * shape.head_dim for each, count in heads.items() if count}
     if config.has_output_gate:
         projections[f"{name}.gate_proj"] = inner
-    norm, norms = None, None
-    if config.head_norm == HEAD:
-        query_norm, key_norm = (RMSNorm.load(loader, f"{name}.{one}_norm", width, config) for one in "qk")
-        norm = query_norm.concat_heads(key_norm, config.num_heads, config.num_kv_heads)
-    elif config.head_norm == PROJECTION:
-        norms = (
-            RMSNorm.load(loader, f"{name}.q_norm", inner, config),
-            RMSNorm.load(loader, f"{name}.k_norm", kv_inner, config),
-        )
+    norm, norms = load_head_norms(loader, name, config, shape.head_dim, num_keys)
     return Attention(
-        projection=Linear.load(loader, projections, hidden, config.qkv_bias),
-        output=Linear.load(loader, {f"{name}.o_proj": hidden}, inner, config.output_bias),
+        projection=Linear.load(loader, projections, config.hidden_size, config.qkv_bias),
+        output=Linear.load(loader, {f"{name}.o_proj": config.hidden_size}, inner, config.output_bias),
         head_norm=norm,
         projection_norms=norms,
+        value_norm=RMSNorm.without_weight(shape.head_dim, config.norm_eps, rope.cos.device)
+        if config.has_value_norm and num_keys
+        else None,
         rope=rope,
         query_scales=query_scales,
         has_gate=config.has_output_gate,
         num_heads=config.num_heads,
-        num_kv_heads=config.num_kv_heads,
+        shape=shape,
+        num_keys=num_keys,
+        num_values=num_values,
         spec=AttentionSpec(
             group,
             config.attention_scale,
@@ -317,6 +327,22 @@ def load_attention(
         ),
         kv_index=kv_index,
     )
+
+
+def load_head_norms(
+    loader: ParameterLoader, name: str, config: DecoderConfig, head_dim: int, num_keys: int
+) -> tuple[RMSNorm | None, tuple[RMSNorm, RMSNorm] | None]:
+    """Load Attention.head_norm and Attention.projection_norms of a layer with so many key heads of its own."""
+    if config.head_norm == HEAD:
+        query_norm = RMSNorm.load(loader, f"{name}.q_norm", head_dim, config)
+        key_norm = RMSNorm.load(loader, f"{name}.k_norm", head_dim, config) if num_keys else query_norm
+        return query_norm.concat_heads(key_norm, config.num_heads, num_keys), None
+    if config.head_norm == PROJECTION:
+        has_all_heads = not config.kv_sources and not config.value_is_key
+        assert has_all_heads, "all key heads have one norm in every layer"
+        query_norm = RMSNorm.load(loader, f"{name}.q_norm", config.num_heads * head_dim, config)
+        return None, (query_norm, RMSNorm.load(loader, f"{name}.k_norm", num_keys * head_dim, config))
+    return None, None
 
 
 def load_lm_head(loader: ParameterLoader, config: DecoderConfig, table: LinearWeight) -> LinearWeight:

@@ -5,11 +5,9 @@ from itertools import count
 import torch
 
 from chairlift.model.config.decoder_config import DecoderConfig
-from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.rope_config import RopeConfig
 from chairlift.model.config.state_layers import GatedDeltaNetConfig, Mamba2Config, StateLayerConfig
 from chairlift.model.layers.decoder import (
-    MLP,
     Attention,
     DecoderLayer,
     DecoderSpec,
@@ -21,6 +19,8 @@ from chairlift.model.layers.experts import Experts
 from chairlift.model.layers.gated_delta_net import GatedDeltaNet
 from chairlift.model.layers.linear_and_rms_norm import RMSNorm
 from chairlift.model.layers.mamba2 import Mamba2
+from chairlift.model.layers.mlp import MLP, MLPWithExperts
+from chairlift.model.layers.per_layer_inputs import LayerInput, PerLayerInputs
 from chairlift.model.layers.rope import RopeTable, query_scales
 from chairlift.model.layers.short_convolution import ShortConvolution
 from chairlift.model.weights.parameter_loader import ParameterLoader
@@ -38,16 +38,10 @@ def load_decoder(
         rope_dtype: dtype of cosines and sines.
         device: device of cosines and sines.
     """
-    tables: dict[RopeConfig | None, RopeTable] = {}
-    ropes = config.layer_ropes
-    for rope in dict.fromkeys(ropes):
-        if rope is None:
-            tables[rope] = RopeTable.identity(config.head_dim, positions, rope_dtype, device)
-        else:
-            tables[rope] = RopeTable.of(rope.for_length(positions), config.head_dim, positions, rope_dtype, device)
+    tables, places = rope_tables(config, positions, rope_dtype, device), config.attention_places
     scaling = config.query_scaling
     scales = None if scaling is None else query_scales(scaling, positions, rope_dtype, device)
-    hidden, groups = config.hidden_size, LayerGroups.of(config.layer_windows)
+    hidden, groups = config.hidden_size, config.layer_groups
 
     def norm(name: str) -> RMSNorm:
         return RMSNorm.load(loader, name, hidden, config)
@@ -55,8 +49,7 @@ def load_decoder(
     def norm_of(layer: str, name: str | None) -> RMSNorm | None:
         return None if name is None else norm(f"{layer}.{name}")
 
-    # Index of each layer among those of its kind: with attention, or with a state.
-    attention_places, state_places = count(), count()
+    state_places = count()  # of each layer among those with a state
 
     def layer(index: int) -> DecoderLayer:
         name, norms = f"model.layers.{index}", config.norms
@@ -66,24 +59,58 @@ def load_decoder(
         if (state := config.state_of(index)) is not None:
             mixer, state_index = load_state_layer(loader, name, state, hidden), next(state_places)
         else:
-            place, rope = next(attention_places), tables[ropes[index]]
+            place, rope = places[index], tables[index]
+            assert place is not None, "a layer without attention and without a state"
+            assert rope is not None, "a layer with attention without a rotation"
             mixer = load_attention(loader, f"{name}.self_attn", config, place, groups, rope, scales)
         return DecoderLayer(
             before_attention=before_attention,
             mixer=mixer,
             after_attention=norm_of(name, norms.after_attention),
             before_mlp=norm_of(name, norms.before_mlp),
-            mlp=MLP.load(loader, f"{name}.mlp", config)
-            if (experts := config.experts_of(index)) is None
-            else Experts.load(loader, f"{name}.mlp", experts, hidden),
+            mlp=load_mlp(loader, name, config, index),
             after_mlp=norm_of(name, norms.after_mlp),
             residual_multiplier=config.residual_multiplier,
             state_index=state_index,
+            layer_input=LayerInput.load(loader, name, config),
+            scalar=loader(f"{name}.layer_scalar", (1,)) if config.has_layer_scalar else None,
         )
 
     table = loader.embedding("model.embed_tokens.weight", (config.vocab_size, hidden), tied=config.tie_word_embeddings)
+    inputs = PerLayerInputs.load(loader, config)
     layers = [layer(index) for index in range(config.num_layers)]
-    return DecoderSpec(config, table, layers, norm("model.norm"), load_lm_head(loader, config, table))
+    return DecoderSpec(config, table, layers, norm("model.norm"), load_lm_head(loader, config, table), inputs)
+
+
+def load_mlp(loader: ParameterLoader, layer: str, config: DecoderConfig, index: int) -> MLP | Experts | MLPWithExperts:
+    """Load the MLP of a layer, or its experts, or both."""
+    experts, inner = config.experts_of(index), config.mlp_size_of(index)
+    if experts is None:
+        return MLP.load(loader, f"{layer}.mlp", config, inner)
+    if config.expert_norms is None:
+        return Experts.load(loader, f"{layer}.mlp", experts, config.hidden_size)
+    return MLPWithExperts.load(loader, layer, config, experts, config.expert_norms, inner)
+
+
+def rope_tables(
+    config: DecoderConfig, positions: int, dtype: torch.dtype, device: torch.device
+) -> tuple[RopeTable | None, ...]:  # fmt: skip
+    """Return the rotation of each layer, one object where they are equal; None for a layer that keeps a state."""
+    tables: dict[tuple[RopeConfig | None, int], RopeTable] = {}
+    found: list[RopeTable | None] = []
+    for rope, place in zip(config.layer_ropes, config.attention_places, strict=True):
+        if place is None:
+            found.append(None)
+            continue
+        head_dim = config.attention_shape_of(place).head_dim
+        if (rope, head_dim) not in tables:
+            tables[rope, head_dim] = (
+                RopeTable.identity(head_dim, positions, dtype, device)
+                if rope is None
+                else RopeTable.of(rope.for_length(positions), head_dim, positions, dtype, device)
+            )
+        found.append(tables[rope, head_dim])
+    return tuple(found)
 
 
 def load_state_layer(

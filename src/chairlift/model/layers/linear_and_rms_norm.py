@@ -58,9 +58,15 @@ class RMSNorm:
         if config.norm_offset:
             return cls(config.norm_offset + weight.float(), config.norm_eps, in_float32=True)
         if config.norm_in_float32:
-            wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
+            kind = torch.float32 if config.has_float32_norms else torch.promote_types(weight.dtype, torch.float32)
+            wide = weight.to(kind)
             return cls(wide, config.norm_eps, in_float32=True)
         return cls(weight, config.norm_eps)
+
+    @classmethod
+    def without_weight(cls, size: int, eps: float, device: torch.device) -> "RMSNorm":
+        """Return a norm that only divides by the root mean square, in float32."""
+        return cls(torch.ones(size, dtype=torch.float32, device=device), eps, in_float32=True)
 
     def concat_heads(self, other: "RMSNorm", heads: int, other_heads: int) -> "RMSNorm":
         """Return the norm of `heads` heads with this weight [H], followed by `other_heads` with the other's weight."""

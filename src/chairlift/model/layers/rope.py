@@ -71,6 +71,8 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> tuple[Tensor, float]
     "dynamic" uses unscaled frequencies: ModelConfig.context_length rejects a context past the original length.
     """
     exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).to(torch.float32) / head_dim
+    if rope.type == "proportional":
+        return _proportional(rope, head_dim), 1.0
     if rope.type == "yarn":
         return _yarn(rope, head_dim, exponents), _yarn_attention_factor(rope)
     if rope.type == "longrope":
@@ -82,6 +84,13 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> tuple[Tensor, float]
     elif rope.type == "llama3":
         inv_freq = _llama3(rope, inv_freq)
     return inv_freq, 1.0
+
+
+def _proportional(rope: RopeConfig, head_dim: int) -> Tensor:
+    """Return the frequencies of a whole head for the share of them that rotates, and zeros."""
+    rotated = int(rope.rotated_share * head_dim // 2)
+    exponents = torch.arange(0, 2 * rotated, 2, dtype=torch.int64).to(torch.float32) / head_dim
+    return functional.pad(1.0 / (rope.theta**exponents), (0, head_dim // 2 - rotated)) / rope.factor
 
 
 def _llama3(rope: RopeConfig, inv_freq: Tensor) -> Tensor:

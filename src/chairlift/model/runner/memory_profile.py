@@ -18,6 +18,7 @@ import torch
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend, PagedKV
+from chairlift.model.attention.kv_pages import allocate_kv, kv_bytes
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.config.runner_config import RunnerConfig
@@ -124,7 +125,7 @@ def profile_steps(
         with StepErrors(loaded.device):
             memory.reset_peak()
             cache = _temporary_cache(loaded, config, backend)
-            cache_bytes = sum(each.key.nbytes + each.value.nbytes for each in cache)
+            cache_bytes = kv_bytes(cache)
             # Made within the measurement: the executor's own tensors are a part of what steps need.
             executor = make_executor(loaded, config, backend, cache, PagePrefaulter(()), writes=False)
             held = memory.allocated_bytes()
@@ -156,8 +157,5 @@ def largest_of_ranks(communicator: Communicator | None, num_bytes: int) -> int:
 
 
 def _temporary_cache(loaded: LoadedModel, config: RunnerConfig, backend: AttentionBackend) -> list[PagedKV]:
-    model = loaded.model
-    return backend.allocate_kv_cache(
-        model.groups.layers_per_group, NUM_BLOCKS, config.block_size, model.num_kv_heads, model.head_dim,
-        kv_cache_dtype(config.kv_cache_dtype, loaded.config.dtype), loaded.device,
-    )  # fmt: skip
+    dtype = kv_cache_dtype(config.kv_cache_dtype, loaded.config.dtype)
+    return allocate_kv(backend, loaded.model.groups, NUM_BLOCKS, config.block_size, dtype, loaded.device)

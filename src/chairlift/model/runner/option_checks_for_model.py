@@ -5,7 +5,6 @@ from pathlib import Path
 
 from chairlift.model.batch.kv_cache_shape import check_max_bytes, check_num_blocks, kv_cache_shape
 from chairlift.model.config.decoder_config import DecoderConfig
-from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig, compute_dtype
 from chairlift.model.config.runner_option_checks import check_options, refuse_float8
 from chairlift.model.config.select_model_config import read_config
@@ -38,8 +37,8 @@ def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length
         return  # the shape of the cache is known when transformers has loaded the model
     dtype = compute_dtype(options, resolve_dtype(options.dtype, config.dtype), on_cpu=options.device == "cpu")
     config = replace(config, dtype=dtype)
-    groups = LayerGroups.of(config.layer_windows)
     config = Shard(0, options.tensor_parallel_size).config(config)
+    groups = config.layer_groups
     pool = kv_cache_shape(options, config, groups, max_model_len)
     needs_full_length = (needs_full_length and not options.fits_length_to_cache) or options.max_model_len is not None
     if options.num_blocks is not None and needs_full_length:

@@ -12,7 +12,6 @@ from typing import Any
 from chairlift.core.errors import ConfigError
 from chairlift.model.batch.kv_cache_shape import SPARE_BLOCKS, KVCacheShape, full_length_blocks
 from chairlift.model.batch.state_cache import state_dtype
-from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.state_layers import StateShape
@@ -111,7 +110,7 @@ def plan_states(
     if not model.state_shapes:
         return None
     budget, _ = cache_budget(options.max_memory, max(0, free.num_bytes - step_bytes), free.num_sharers, on_host)
-    windows = LayerGroups.of(model.layer_windows).windows
+    windows = model.layer_groups.windows
     is_default = on_host and options.max_memory is None and options.num_blocks is None
     return size_states(
         model.state_shapes, state_dtype(torch_dtype(model.dtype)).itemsize, budget, options.max_running_requests,

@@ -18,20 +18,24 @@ from chairlift.model.sampling.truncated_sampling import CHUNK_ELEMENTS
 class ActivationShape:
     """Sizes, in elements, of the largest step of a model; itemsize in bytes is that of its dtype.
 
-    `windows` holds each kind of attention once or more: a window in tokens, None for full attention.
+    Attributes:
+        attention_width: elements of a token in the widest attention: query and output, key and value.
+        kv_width: elements of a key in the widest layer.
+        windows: each kind of attention once or more: a window in tokens, None for full attention.
+        inputs_width: numbers of a token as inputs of all layers beside the hidden state.
     """
 
     hidden_size: int
     intermediate_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
+    attention_width: int
+    kv_width: int
     vocab_size: int
     itemsize: int
     max_batch_tokens: int
     max_running_requests: int
     max_model_len: int
     windows: tuple[int | None, ...] = (None,)
+    inputs_width: int = 0
 
     @property
     def source(self) -> str:
@@ -40,13 +44,14 @@ class ActivationShape:
 
     def peak_bytes(self) -> int:
         """Return an upper estimate of the bytes that a step needs besides weights and cache."""
-        attention_width = (2 * self.num_heads + 2 * self.num_kv_heads) * self.head_dim
-        widest = max(3 * self.intermediate_size, 3 * attention_width)
+        widest = max(3 * self.intermediate_size, 3 * self.attention_width)
         # Residual, its normed copy and the norm's float32 tensors, beside the widest part of a layer.
         activations = self.max_batch_tokens * (self.itemsize * (3 * self.hidden_size + widest) + 8 * self.hidden_size)
+        # Inputs of all layers: rows of a table, the same times a factor, a projection, and a norm in float32.
+        activations += self.max_batch_tokens * self.inputs_width * (4 * self.itemsize + 8)
         # Backend "torch": a workspace for decoding rows or the longest sequence, and where in the cache their tokens
         # are. Backend "reference": the longest sequence is gathered twice over.
-        gathered = max(2 * GATHER_BYTES, 4 * self.max_model_len * self.num_kv_heads * self.head_dim * self.itemsize)
+        gathered = max(2 * GATHER_BYTES, 4 * self.max_model_len * self.kv_width * self.itemsize)
         indices = MAX_CACHED_INDICES * (8 + self.itemsize)
         # One mask per kind is kept, in the model's dtype. Building one needs two in bool, and using one on a GPU needs
         # a copy of a part of it.
@@ -70,14 +75,14 @@ def memory_shapes(
     step = ActivationShape(
         hidden_size=model.hidden_size,
         intermediate_size=model.mlp_width,
-        num_heads=model.num_heads,
-        num_kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
+        attention_width=max(2 * (model.num_heads * shape.head_dim + shape.width) for shape in model.attention_shapes),
+        kv_width=max(shape.width for shape in model.attention_shapes),
         vocab_size=model.vocab_size,
         itemsize=itemsize,
         max_batch_tokens=config.max_batch_tokens,
         max_running_requests=config.max_running_requests,
         max_model_len=max_model_len,
         windows=groups.windows,
+        inputs_width=model.inputs_width,
     )
     return pool, step

@@ -22,6 +22,7 @@ from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
 from chairlift.model.attention.base import AttentionBackend, PagedKV
+from chairlift.model.attention.kv_pages import allocate_kv
 from chairlift.model.attention.registry import make_backend
 from chairlift.model.attention.thread_count_check import ThreadCheckedAttention
 from chairlift.model.backends.batch_invariance_report import batch_invariance
@@ -333,12 +334,10 @@ class TorchRunner:
             raise ConfigError(f"cannot allocate {size.num_slots} states: {error}", option="max_memory") from error
 
     def _allocate(self, loaded: LoadedModel, backend: AttentionBackend, pool: KVCacheSize) -> list[PagedKV]:
-        config, model = self._config, loaded.model
+        config, groups = self._config, loaded.model.groups
+        dtype = kv_cache_dtype(config.kv_cache_dtype, loaded.config.dtype)
         try:
-            return backend.allocate_kv_cache(
-                model.groups.layers_per_group, pool.num_blocks, config.block_size, model.num_kv_heads, model.head_dim,
-                kv_cache_dtype(config.kv_cache_dtype, loaded.config.dtype), loaded.device,
-            )  # fmt: skip
+            return allocate_kv(backend, groups, pool.num_blocks, config.block_size, dtype, loaded.device)
         except (MemoryError, OSError, RuntimeError) as error:
             raise ConfigError(f"cannot allocate {pool.num_blocks} blocks: {error}", option="num_blocks") from error
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec
-from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.config.layer_groups import AttentionShape, LayerGroups
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.transformers.base_model_runner import base_states
 from chairlift.model.transformers.unsupported_layers import not_causal, unsupported
@@ -79,7 +79,7 @@ class PagedAttention:
     def __init__(self) -> None:
         self.calls: dict[int, list[LayerCall]] = {}
         self.context: ForwardContext | None = None
-        self.groups = LayerGroups((), 0, ())
+        self.groups = LayerGroups((), 0, (), ())
         self.windows: tuple[int | None, ...] = ()
         self.head_dim = 0
         self.num_kv_heads = 0
@@ -125,7 +125,9 @@ class PagedAttention:
         if any(call.spec.window == OTHER for call in calls):
             raise unsupported("the mask of a layer is neither causal over all tokens nor a sliding window")
         self.windows = tuple(call.spec.window for call in calls)
-        self.groups = LayerGroups.of(self.windows)
+        self.groups = LayerGroups.of(
+            self.windows, (AttentionShape(self.num_kv_heads, self.head_dim),) * num_layers
+        )  # fmt: skip
         self._places = tuple(
             LayerPlace(index, AttentionSpec(group, spec.scale, spec.window, spec.softcap, spec.sinks))
             for (group, index), spec in zip(self.groups.places, (call.spec for call in calls), strict=True)

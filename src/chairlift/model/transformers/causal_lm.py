@@ -43,7 +43,7 @@ class TransformersCausalLM:
     """A decoder of transformers over the paged KV cache.
 
     Attributes:
-        groups, vocab_size, num_kv_heads, head_dim, state_shapes: see CausalLM.
+        groups, vocab_size, state_shapes: see CausalLM.
         dtype: dtype of parameters, activations and cache.
         base: the module of the layers.
     """
@@ -56,8 +56,6 @@ class TransformersCausalLM:
         self._head_module = _head_of(model)
         self.groups = runner.groups
         self.state_shapes: tuple[StateShape, ...] = ()
-        self.num_kv_heads = runner.num_kv_heads
-        self.head_dim = runner.head_dim
         self.dtype: torch.dtype = model.dtype
         output = model.get_output_embeddings()
         states = torch.zeros(1, runner.state_width, dtype=model.dtype, device=model.device)

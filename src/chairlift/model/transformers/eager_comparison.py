@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from chairlift.model.attention.base import AttentionBackend, PagedKV
+from chairlift.model.attention.kv_pages import allocate_kv
 from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.transformers.attention import select_attention
@@ -111,9 +112,8 @@ def _run_in_chunks(
     groups, device = causal_lm.groups, sequences[0].device
     blocks_each = -(-max(LENGTHS) // block_size)
     num_groups = len(groups.windows)
-    kv = backend.allocate_kv_cache(
-        groups.layers_per_group, num_groups * len(sequences) * blocks_each, block_size, causal_lm.num_kv_heads,
-        causal_lm.head_dim, causal_lm.dtype, device,
+    kv = allocate_kv(
+        backend, groups, num_groups * len(sequences) * blocks_each, block_size, causal_lm.dtype, device
     )  # fmt: skip
     tables = torch.arange(num_groups * len(sequences) * blocks_each).view(num_groups, len(sequences), blocks_each)
     done, states = [0] * len(sequences), [[] for _ in sequences]  # type: list[int], list[list[Tensor]]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
-from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.config.layer_groups import AttentionShape, LayerGroups
 from chairlift.model.device.kv_dtype import as_elements
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.transformers.base_model_runner import base_states
@@ -93,7 +93,9 @@ class SequenceCacheRunner:
         ((self.num_kv_heads, key_dim, value_dim),) = (shape for shape in shapes if shape is not None)
         self.head_dim = max(key_dim, value_dim)
         self.windows: tuple[int | None, ...] = (None,) * num_layers
-        self.groups = LayerGroups.of(self.windows)
+        self.groups = LayerGroups.of(
+            self.windows, (AttentionShape(self.num_kv_heads, self.head_dim),) * num_layers
+        )  # fmt: skip
 
     def run(self, base: nn.Module, input_ids: Tensor, context: ForwardContext) -> Tensor:
         """See BaseModelRunner."""

@@ -25,9 +25,13 @@ def arranged(
         config: what the decoder is like.
         names: canonical names of its parameters.
 
+    Tensors that the architecture has in files without using them are left out.
+
     Raises ModelError for a joined tensor that has other rows than its parts, or one beside its parts.
     """
-    source_of, found, parts = ARCHITECTURES[config.architecture].source, dict(stored), dict[str, int]()
+    architecture = ARCHITECTURES[config.architecture]
+    source_of, parts = architecture.source, dict[str, int]()
+    found = {name: weight for name, weight in stored.items() if not architecture.is_unused(config, name)}
     parameters = frozenset(names)
     for name in parameters:
         source = source_of(config, name)
@@ -40,9 +44,9 @@ def arranged(
         shape = stored[name].shape
         if num_rows and shape[:1] != (num_rows,):
             raise damaged(stored[name], f"has shape {shape}, config.json requires {num_rows} rows")
-    ropes = config.layer_ropes
+    ropes, places = config.layer_ropes, config.attention_places
     for name in parameters & found.keys():
-        if (order := _rotated_rows(name, config, ropes, found[name].shape)) is not None:
+        if (order := _rotated_rows(name, config, ropes, places, found[name].shape)) is not None:
             found[name] = _ordered(found[name], order)
     return {name: weight for name, weight in found.items() if name not in parts or name in parameters}
 
@@ -54,16 +58,20 @@ def _ordered(weight: StoredWeight, order: Sequence[int]) -> StoredRows:
 
 
 def _rotated_rows(
-    name: str, config: DecoderConfig, ropes: Sequence[RopeConfig | None], shape: tuple[int, ...]
-) -> list[int] | None:
+    name: str, config: DecoderConfig, ropes: Sequence[RopeConfig | None], places: Sequence[int | None],
+    shape: tuple[int, ...],
+) -> list[int] | None:  # fmt: skip
     """Return the rows of a parameter in the order of the model; None where it is that of the checkpoint."""
     parts = name.split(".")
     module = ".".join(parts[-3:-1])
     if module not in ROTATED and not (module in HEAD_NORMS and config.head_norm == HEAD):
         return None
-    rope = ropes[int(parts[2])]
-    if rope is None or (order := rope.row_order(config.head_dim)) is None:
+    rope, place = ropes[int(parts[2])], places[int(parts[2])]
+    if rope is None or place is None:
         return None
-    if not shape or shape[0] % config.head_dim:
+    head_dim = config.attention_shape_of(place).head_dim
+    if (order := rope.row_order(head_dim)) is None:
+        return None
+    if not shape or shape[0] % head_dim:
         return None  # a wrong shape, which Checkpoint.check refuses
-    return [first + element for first in range(0, shape[0], config.head_dim) for element in order]
+    return [first + element for first in range(0, shape[0], head_dim) for element in order]

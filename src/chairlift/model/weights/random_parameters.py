@@ -1,6 +1,7 @@
 """random_parameters: makes loaders of random weights that depend on seed, name and shape only."""
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 
 import torch
@@ -10,6 +11,12 @@ from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.weights.checkpoint import padded
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from chairlift.model.weights.shard import Shard
+
+NORM = re.compile(r"norm(_\d)?\.weight$")
+"""End of the name of the weight of a norm."""
+
+FACTORS = (".scale", ".per_expert_scale", ".layer_scalar")
+"""Ends of the names of other factors."""
 
 
 def random_parameters(
@@ -22,7 +29,7 @@ def random_parameters(
     *,
     draws_on_device: bool = False,
 ) -> Callable[[torch.dtype, torch.device], ParameterLoader]:
-    """Return a factory of ParameterLoaders with normal weights of standard deviation `scale`, and norms near one.
+    """Return a factory of ParameterLoaders with normal weights of standard deviation `scale`, and factors near one.
 
     A tensor depends on the seed, its name and its shape only; it is generated in float32, so each dtype rounds the
     same numbers. `change` may replace the tensor of a name. With a shard the loaders have one rank's parts of the
@@ -34,8 +41,10 @@ def random_parameters(
         digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
         generator = torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "little", signed=True))
         weights = torch.randn(shape, generator=generator, device=device)
-        if name.endswith("norm.weight"):
+        if NORM.search(name):
             weights = weights * 0.1 + (1.0 - config.norm_offset)
+        elif name.endswith(FACTORS):
+            weights = weights * 0.1 + 1.0
         else:
             weights *= scale
         return weights if change is None else change(name, weights)

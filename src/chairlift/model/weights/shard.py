@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.config.decoder_config import PROJECTION, DecoderConfig
+from chairlift.model.config.layer_groups import AttentionShape
 from chairlift.model.config.model_config import ModelConfig
 
 Part = tuple[slice, ...]
@@ -37,11 +38,18 @@ class Shard:
         return replace(
             model,
             num_heads=model.num_heads // self.num_ranks,
-            num_kv_heads=max(1, model.num_kv_heads // self.num_ranks),
+            num_kv_heads=self._own_heads(model.num_kv_heads),
+            layer_shapes=tuple(
+                AttentionShape(self._own_heads(shape.num_kv_heads), shape.head_dim) for shape in model.layer_shapes
+            ),
             intermediate_size=model.intermediate_size // self.num_ranks,
             experts=None if model.experts is None else model.experts.of_ranks(self.num_ranks),
             vocab_size=-(-model.vocab_size // self.num_ranks),
         )
+
+    def _own_heads(self, num_kv_heads: int) -> int:
+        """Return the key/value heads of each rank; several ranks may have the same one."""
+        return max(1, num_kv_heads // self.num_ranks)
 
     def step_sizes(self, model: DecoderConfig) -> DecoderConfig:
         """Return the sizes that a step of this part has: as config(), but with the logits of the whole vocabulary."""
@@ -84,6 +92,11 @@ def check_shards(model: ModelConfig, num_ranks: int) -> None:
             f"tensor_parallel_size is {num_ranks}, but {model.architecture} has layers that keep a state, which run on "
             "one rank; set tensor_parallel_size to 1", option="tensor_parallel_size",
         )  # fmt: skip
+    if model.has_layer_scalar:
+        raise ConfigError(
+            f"tensor_parallel_size is {num_ranks}, but {model.architecture} has layers of several sizes and inputs of "
+            "layers, which run on one rank; set tensor_parallel_size to 1", option="tensor_parallel_size",
+        )  # fmt: skip
     if model.experts is not None:
         model.experts.of_ranks(num_ranks)
     if model.head_norm == PROJECTION:
@@ -94,8 +107,9 @@ def check_shards(model: ModelConfig, num_ranks: int) -> None:
     for count, what in ((model.num_heads, "query heads"), (model.intermediate_size, "neurons of the MLP")):
         if count % num_ranks:
             raise _uneven(num_ranks, count, what)
-    if model.num_kv_heads % num_ranks and num_ranks % model.num_kv_heads:
-        raise _uneven(num_ranks, model.num_kv_heads, "key/value heads")
+    for heads in {shape.num_kv_heads: None for shape in model.attention_shapes}:
+        if heads % num_ranks and num_ranks % heads:
+            raise _uneven(num_ranks, heads, "key/value heads")
 
 
 def _uneven(num_ranks: int, count: int, what: str) -> ConfigError:

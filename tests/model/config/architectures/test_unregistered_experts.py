@@ -7,7 +7,6 @@ import pytest
 from chairlift.core.errors import ModelError
 from chairlift.model.config.architectures.unregistered_experts import (
     DEEPSEEK_V3_EXPERTS,
-    GEMMA4_EXPERTS,
     GLM4_MOE_EXPERTS,
     GLM4_MOE_LITE_EXPERTS,
     LFM2_MOE_EXPERTS,
@@ -56,11 +55,3 @@ def test_some_layers_have_a_dense_mlp() -> None:
     assert layers(GLM4_MOE_LITE_EXPERTS, mlp_layer_types=kinds) == "-E-EE"
     with pytest.raises(ModelError, match="mlp_layer_types"):
         layers(GLM4_MOE_LITE_EXPERTS, mlp_layer_types=["dense"])
-
-
-def test_gemma_has_experts_only_where_the_file_says_so() -> None:
-    fields = {"num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704, "rms_norm_eps": 1e-5}
-    assert read_experts(GEMMA4_EXPERTS, ConfigReader(fields, GEMMA4_EXPERTS.defaults)) is None
-    found = read(GEMMA4_EXPERTS, enable_moe_block=True, **fields)
-    assert found.router.norm_eps == 1e-5 and found.router.renormalizes and found.activation == "gelu_pytorch_tanh"
-    assert (found.router.num_experts, found.router.experts_per_token, found.intermediate_size) == (128, 8, 704)

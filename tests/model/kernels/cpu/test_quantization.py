@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.llm.builtin_models import embedded_folder
+from chairlift.model.attention.kv_pages import allocate_kv
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.native_backend import NativeBackend
@@ -104,9 +105,7 @@ def distributions(load: Loaded, model_backend: ModelBackend | None, ids: Tensor)
     backend = model_backend.attention()() if isinstance(model_backend, NativeBackend) else ReferenceAttention()
     count, length = ids.shape
     blocks = -(-length // 16)
-    kv = backend.allocate_kv_cache(
-        model.groups.layers_per_group, count * blocks, 16, model.num_kv_heads, model.head_dim, model.dtype, CPU
-    )  # fmt: skip
+    kv = allocate_kv(backend, model.groups, count * blocks, 16, model.dtype, CPU)
     tables = [tuple(range(first, first + blocks)) for first in range(0, count * blocks, blocks)]
     batch = make_batch([Row(length, length, (table,) * len(model.groups.windows)) for table in tables], 16)
     with torch.inference_mode():

@@ -53,10 +53,7 @@ def decoder_config(
     hidden = fields.size("hidden_size")
     head_dim = read_head_dim(fields)
     layers = fields.size("num_hidden_layers")
-    if heads % kv_heads:
-        raise ModelError(f"config.json: {heads} query heads cannot share {kv_heads} key/value heads evenly")
-    if head_dim < 2 or head_dim % 2:
-        raise ModelError(f"config.json: head_dim must be even for RoPE, got {head_dim}")
+    check_heads(heads, kv_heads, head_dim)
     max_positions = fields.size("max_position_embeddings")
     if "rope" not in own:
         own["rope"], own["sliding_rope"] = read_ropes(fields, max_positions, by_layer_type=False)
@@ -85,6 +82,14 @@ def decoder_config(
         dtype=fields.dtype(),
         **values,
     )
+
+
+def check_heads(heads: int, kv_heads: int, head_dim: int) -> None:
+    """Raise ModelError unless so many query heads can share so many key heads of a width, and rotate."""
+    if heads % kv_heads:
+        raise ModelError(f"config.json: {heads} query heads cannot share {kv_heads} key/value heads evenly")
+    if head_dim < 2 or head_dim % 2:
+        raise ModelError(f"config.json: head_dim must be even for RoPE, got {head_dim}")
 
 
 def same_window(fields: ConfigReader) -> tuple[int | None, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from chairlift.model.config.architectures import (
     gemma2,
     gemma3,
+    gemma4,
     glm4,
     gpt_oss,
     granite,
@@ -33,6 +34,7 @@ _ALL = (
     qwen2.QWEN2,
     qwen3.QWEN3,
     gemma3.GEMMA3,
+    gemma4.GEMMA4,
     qwen3_5.QWEN3_5,
     qwen3_5.QWEN3_5_MOE,
     qwen3_next.QWEN3_NEXT,

@@ -1,7 +1,7 @@
 """Experts of architectures whose decoders transformers' modules compute, as these describe them.
 
 The module of an architecture takes its entry from here when its decoder becomes one of Chairlift's own. Sources:
-transformers 5.23 models/qwen2_moe, granitemoe, deepseek_v3, glm4_moe, glm4_moe_lite, lfm2_moe and gemma4.
+transformers 5.23 models/qwen2_moe, granitemoe, deepseek_v3, glm4_moe, glm4_moe_lite and lfm2_moe.
 """
 
 from dataclasses import replace
@@ -15,7 +15,6 @@ from chairlift.model.config.experts_config import (
     ExpertFields,
     ExpertRouterConfig,
     in_every_nth_layer,
-    named_activation,
 )
 
 
@@ -61,10 +60,6 @@ def _biased_sigmoid(router: ExpertRouterConfig, fields: ConfigReader) -> ExpertR
 
 def _silu(fields: ConfigReader) -> str:
     return "silu"
-
-
-def _with_norm(router: ExpertRouterConfig, fields: ConfigReader) -> ExpertRouterConfig:
-    return replace(router, norm_eps=fields.number("rms_norm_eps"))
 
 
 QWEN2_MOE_EXPERTS = ExpertFields(
@@ -116,17 +111,5 @@ LFM2_MOE_EXPERTS = ExpertFields(
     sparse_layers=partial(_behind_dense, "num_dense_layers"),
     renamed=(
         (r"\.feed_forward\.expert_bias$", ".mlp.gate.e_score_correction_bias"), (r"\.feed_forward\.", ".mlp."),
-    ),
-)  # fmt: skip
-
-GEMMA4_EXPERTS = ExpertFields(
-    defaults={"hidden_activation": "gelu_pytorch_tanh", "enable_moe_block": False, "rms_norm_eps": 1e-6},
-    enabled_by="enable_moe_block",
-    per_token="top_k_experts",
-    router=_with_norm,
-    activation=partial(named_activation, name="hidden_activation"),
-    renamed=(
-        (r"(\.layers\.\d+)\.experts\.", r"\1.mlp.experts."), (r"(\.layers\.\d+)\.router\.proj\.", r"\1.mlp.gate."),
-        (r"(\.layers\.\d+)\.router\.", r"\1.mlp.gate."),
     ),
 )  # fmt: skip

@@ -152,6 +152,15 @@ API void chairlift_add_norm(
     to.add(std::make_unique<Norm>(to, in, weight, eps, out, adds != 0, quantized));
 }
 
+// out = factor * (out + norm(in)) of float32 buffers, for each of `groups` groups of `width` numbers. weight: [width].
+API void chairlift_add_sum_norm(
+    void* decoder, int in, const float* weight, float eps, int groups, int width, float factor, int out) {
+    Decoder& to = *(Decoder*)decoder;
+    NormCall shape = {};
+    shape.weight = weight, shape.eps = eps, shape.width = width, shape.mode = NORM_ADD, shape.factor = factor;
+    to.add(std::make_unique<AddNorm>(to, in, out, groups, shape));
+}
+
 API void chairlift_add_quantize(void* decoder, int in, int out) {
     Decoder& to = *(Decoder*)decoder;
     to.add(std::make_unique<Quantize>(to, in, out));
@@ -170,25 +179,28 @@ API void chairlift_add_linear(
     to.add(std::move(linear));
 }
 
-// The cache has the dtype of the buffer for queries: `out`, and `in` of attention.
+// The cache has the dtype of the buffer for queries: `out`, and `in` of attention. num_keys: 0 where the layer reads the
+// keys and values of another one; num_values: 0 where it has none or values are keys before norm and rotation.
 API void chairlift_add_rope_cache(
     void* decoder, int in, int out, int group, int cache_index, int num_heads, int num_kv_heads, int head_dim,
-    int block_size, const float* norm, float eps, int norm_is_joint, const float* cosines, const float* sines,
-    const float* query_scales) {
+    int block_size, size_t block_elements, int num_keys, int num_values, const float* norm, float eps, int norms_values,
+    int norm_is_joint, const float* cosines, const float* sines, const float* query_scales) {
     Decoder& to = *(Decoder*)decoder;
     RopeCacheCall shape = {};
     shape.num_heads = num_heads, shape.norm = norm, shape.eps = eps, shape.cosines = cosines, shape.sines = sines;
     shape.norm_is_joint = norm_is_joint != 0, shape.query_scales = query_scales;
-    shape.cache = {nullptr, nullptr, false, block_size, num_kv_heads, head_dim};
+    shape.num_keys = num_keys, shape.first_value = num_values ? num_heads + num_keys : num_heads;
+    shape.norms_values = norms_values != 0;
+    shape.cache = {nullptr, nullptr, false, block_size, num_kv_heads, head_dim, block_elements};
     to.add(std::make_unique<RopeCache>(to, in, out, group, cache_index, shape));
 }
 
 API void chairlift_add_attention(
     void* decoder, int in, int out, int group, int cache_index, int num_heads, int num_kv_heads, int head_dim,
-    int block_size, float scale, float softcap, int window, const float* sinks) {
+    int block_size, size_t block_elements, float scale, float softcap, int window, const float* sinks) {
     Decoder& to = *(Decoder*)decoder;
     AttentionCall shape = {};
-    shape.cache = {nullptr, nullptr, false, block_size, num_kv_heads, head_dim};
+    shape.cache = {nullptr, nullptr, false, block_size, num_kv_heads, head_dim, block_elements};
     shape.num_heads = num_heads, shape.scale = scale, shape.softcap = softcap, shape.window = window;
     shape.sinks = sinks;
     const size_t num_plans = to.attention_plans.size();
@@ -202,6 +214,12 @@ API void chairlift_add_attention(
 API void chairlift_add_gate(void* decoder, int in, int column, int width, int out) {
     Decoder& to = *(Decoder*)decoder;
     to.add(std::make_unique<MultiplyByGate>(to, in, column, width, out));
+}
+
+// gate, in: float32 buffers; the ups are columns of `in` from `column` on.
+API void chairlift_add_activation(void* decoder, int gate, int in, int column, int width, int activation, int out) {
+    Decoder& to = *(Decoder*)decoder;
+    to.add(std::make_unique<MultiplyActivated>(to, gate, in, column, width, (Activation)activation, out));
 }
 
 // Chooses experts from logits, a float32 buffer. Returns the number of the router's plan, or -1 without memory.
@@ -398,10 +416,11 @@ API int chairlift_rms_norm(
 
 API int chairlift_store_kv(
     void* pool, void* cached_keys, void* cached_values, int is_f32, int block_size, int num_kv_heads, int head_dim,
-    const void* keys, int64_t key_token_stride, int64_t key_head_stride, const void* values, int64_t value_token_stride,
-    int64_t value_head_stride, const int64_t* slot_mapping, int count) {
+    size_t block_elements, const void* keys, int64_t key_token_stride, int64_t key_head_stride, const void* values,
+    int64_t value_token_stride, int64_t value_head_stride, const int64_t* slot_mapping, int count) {
     try {
-        const KVCache cache = {cached_keys, cached_values, is_f32 != 0, block_size, num_kv_heads, head_dim};
+        const KVCache cache = {
+            cached_keys, cached_values, is_f32 != 0, block_size, num_kv_heads, head_dim, block_elements};
         store_kv(
             *(ThreadPool*)pool, cache, {keys, key_token_stride, key_head_stride},
             {values, value_token_stride, value_head_stride}, slot_mapping, count);

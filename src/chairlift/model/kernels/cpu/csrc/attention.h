@@ -78,7 +78,7 @@ static void find_cache_tiles(
     const auto* block = call.block_table + (size_t)tile.sequence * call.max_blocks + first / per_block;
     cache += tile.kv_head * call.cache.head_elements();
     for (int i = 0, within = first % per_block; i < count; i++) {
-        tiles[i] = cache + *block * call.cache.block_elements() + (size_t)within * tile_elements;
+        tiles[i] = cache + *block * call.cache.block_elements + (size_t)within * tile_elements;
         if (++within == per_block) within = 0, block++;
     }
     // Scores are computed for several tiles at once; those of a repeated tile are not read.

@@ -18,7 +18,8 @@ const Kernels* CHAIRLIFT_EXPAND_CONCAT(kernels_, CHAIRLIFT_SET)() {
     using namespace CHAIRLIFT_SET;
     static const Kernels kernels = {
         CHAIRLIFT_EXPAND_STRINGIZE(CHAIRLIFT_SET), embed, norm, quantize, linear, rope_cache, attention, combine,
-        sum_experts, convolution, recurrence, multiply_by_gate, gated_norm, block_max, exp_weights, peak_rate,
+        sum_experts, convolution, recurrence, multiply_by_gate, multiply_activated, gated_norm, block_max, exp_weights,
+        peak_rate,
     };
     return &kernels;
 }

@@ -195,6 +195,7 @@ struct NormCall {
     NormMode mode;
     void* out;            // float32, or bfloat16 for NORM_BF16
     size_t out_stride;
+    float factor = 1.0f;  // NORM_ADD: of the sum
 };
 
 struct QuantizeCall {
@@ -230,8 +231,8 @@ struct KVCache {
     void* values;
     bool is_f32;
     int32_t block_size, num_kv_heads, head_dim;
+    size_t block_elements;  // from a block to the next one, whose keys or values of other layers may lie between
     CHAIRLIFT_INLINE size_t head_elements() const { return (size_t)block_size * head_dim; }
-    CHAIRLIFT_INLINE size_t block_elements() const { return head_elements() * num_kv_heads; }
 };
 
 // Writes the key of one head at an offset of a block; `to`: the block's keys of that head.
@@ -260,12 +261,28 @@ struct GateCall {
     size_t out_stride;
 };
 
+// out = activation(gate) * up
+struct ActivationCall {
+    const float* gate;
+    size_t gate_stride;
+    const float* up;
+    size_t up_stride;
+    Activation activation;  // none but of the gate alone
+    int32_t width;
+    void* out;              // float32, or bfloat16
+    bool out_is_f32;
+    size_t out_stride;
+};
+
 struct RopeCacheCall {
     const float* in;        // rows of query heads, key heads, value heads
     size_t in_stride;
     int32_t num_heads;      // query heads
-    const float* norm;      // [num_heads + num_kv_heads, head_dim], or null
+    int32_t num_keys;       // key heads; 0 where queries read the keys and values of another layer
+    int32_t first_value;    // head of the row; the first key head where values are keys before norm and rotation
+    const float* norm;      // [num_heads + num_keys, head_dim], or null
     float eps;
+    bool norms_values;      // divides each value head by its root mean square
     bool norm_is_joint;     // one root mean square of all query heads, and one of all key heads
     const float* cosines;   // [positions, head_dim / 2]
     const float* sines;
@@ -435,6 +452,7 @@ struct Kernels {
     // One row of a step and one head. ahead: the state that this thread computes next, or null; it is prefetched.
     void (*recurrence)(const RecurrenceCall&, int row, int head, const float* ahead);
     void (*multiply_by_gate)(const GateCall&, int begin, int end);
+    void (*multiply_activated)(const ActivationCall&, int begin, int end);
     void (*gated_norm)(const GatedNormCall&, int begin, int end);
     void (*block_max)(const float* logits, int count, float* block_max);
     void (*exp_weights)(const float* logits, int count, double max_logit, double temperature, double* weights);

@@ -61,6 +61,26 @@ struct Norm : Operation {
     }
 };
 
+// out = factor * (out + norm(in)), where each group of a row has a norm; both are float32.
+struct AddNorm : Operation {
+    Decoder& decoder;
+    int in, out, groups;
+    NormCall shape;  // of a group
+    AddNorm(Decoder& decoder, int in, int out, int groups, const NormCall& shape)
+        : decoder(decoder), in(in), out(out), groups(groups), shape(shape) {}
+    const char* name() const override { return "norm"; }
+    int num_tasks(const Step& step) const override { return step.num_tokens; }
+    void run(const Step&, int begin, int end, int, int) override {
+        const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
+        NormCall call = shape;
+        call.in_stride = from.stride, call.out_stride = to.stride;
+        for (int group = 0; group < groups; group++) {
+            call.in = from.f32() + group * shape.width, call.out = to.f32() + group * shape.width;
+            decoder.kernels.norm(call, begin, end);
+        }
+    }
+};
+
 struct Quantize : Operation {
     Decoder& decoder;
     int in, out, rows_per_token;
@@ -170,6 +190,24 @@ struct MultiplyByGate : Operation {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
         decoder.kernels.multiply_by_gate(
             {from.f32() + column, from.stride, width, to.data, to.kind == F32, to.stride}, begin, end);
+    }
+};
+
+// out = activation(gate) * up, where the ups are columns of the float32 buffer `in` from `column` on.
+struct MultiplyActivated : Operation {
+    Decoder& decoder;
+    int gate, in, column, width, out;
+    Activation activation;
+    MultiplyActivated(Decoder& decoder, int gate, int in, int column, int width, Activation activation, int out)
+        : decoder(decoder), gate(gate), in(in), column(column), width(width), out(out), activation(activation) {}
+    const char* name() const override { return "activation"; }
+    int num_tasks(const Step& step) const override { return step.num_tokens; }
+    void run(const Step&, int begin, int end, int, int) override {
+        const Buffer &gates = decoder.buffers[gate], &ups = decoder.buffers[in], &to = decoder.buffers[out];
+        decoder.kernels.multiply_activated(
+            {gates.f32(), gates.stride, ups.f32() + column, ups.stride, activation, width, to.data, to.kind == F32,
+             to.stride},
+            begin, end);
     }
 };
 

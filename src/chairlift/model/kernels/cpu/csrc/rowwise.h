@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels.h"
+#include "linear.h"
 #include "simd.h"
 
 namespace chairlift::CHAIRLIFT_SET {
@@ -100,7 +101,8 @@ CHAIRLIFT_INLINE void convert_row(const NormCall& call, const In* in, int row) {
         for (int i = 0; i < call.width; i++) out[i] = f32_to_bf16(to_f32(in[i]));
     } else {
         float* out = (float*)call.out + row * call.out_stride;
-        for (int i = 0; i < call.width; i++) out[i] = (call.mode == NORM_ADD ? out[i] : 0.0f) + to_f32(in[i]);
+        for (int i = 0; i < call.width; i++)
+            out[i] = call.mode == NORM_ADD ? (out[i] + to_f32(in[i])) * call.factor : to_f32(in[i]);
     }
 }
 
@@ -119,9 +121,12 @@ CHAIRLIFT_INLINE void norm_row(const NormCall& call, const In* in, int row) {
         float* out = (float*)call.out + row * call.out_stride;
         for (; i + LANES <= call.width; i += LANES) {
             Floats normed = load_f32(in + i) * inverse * load<Floats>(call.weight + i);
-            store(out + i, adds ? load<Floats>(out + i) + normed : normed);
+            store(out + i, adds ? (load<Floats>(out + i) + normed) * call.factor : normed);
         }
-        for (; i < call.width; i++) out[i] = (adds ? out[i] : 0.0f) + to_f32(in[i]) * inverse * call.weight[i];
+        for (; i < call.width; i++) {
+            const float normed = to_f32(in[i]) * inverse * call.weight[i];
+            out[i] = adds ? (out[i] + normed) * call.factor : normed;
+        }
     }
 }
 
@@ -286,6 +291,28 @@ static void multiply_by_gate(const GateCall& call, int begin, int end) {
         multiply_rows_by_gate<uint16_t>(call, begin, end);
 }
 
+template <class Number>
+static void multiply_activated_rows(const ActivationCall& call, int begin, int end) {
+    for (int row = begin; row < end; row++) {
+        const float *gate = call.gate + row * call.gate_stride, *up = call.up + row * call.up_stride;
+        Number* out = (Number*)call.out + row * call.out_stride;
+        int i = 0;
+        for (; i + LANES <= call.width; i += LANES)
+            store_rounded(out + i, activate(load<Floats>(gate + i), call.activation) * load<Floats>(up + i));
+        Floats gates = {}, ups = {};
+        for (int lane = 0; lane < call.width - i; lane++) gates[lane] = gate[i + lane], ups[lane] = up[i + lane];
+        const Floats products = activate(gates, call.activation) * ups;
+        for (int lane = 0; lane < call.width - i; lane++) store_rounded(out + i + lane, products[lane]);
+    }
+}
+
+static void multiply_activated(const ActivationCall& call, int begin, int end) {
+    if (call.out_is_f32)
+        multiply_activated_rows<float>(call, begin, end);
+    else
+        multiply_activated_rows<Bfloat16>(call, begin, end);
+}
+
 // Computes one query or key head: norm (if the model has one), factor, rotary embedding, rounding to the cache's
 // numbers. inverse: 1 / root mean square, where one is of all heads together.
 template <typename Number>
@@ -333,23 +360,24 @@ static void rope_cache_of(const RopeCacheCall& call, int begin, int end) {
                 call, in + head * width, call.norm ? call.norm + head * width : nullptr, inverse, scale, position,
                 queries + head * width);
         // Queries are needed also where keys and values are not written, as in a warm-up.
-        if (slot < 0) continue;
+        if (slot < 0 || !call.num_keys) continue;
         const int offset = slot % cache.block_size;
-        Number* keys = (Number*)cache.keys + slot / cache.block_size * cache.block_elements();
-        Number* values = (Number*)cache.values + slot / cache.block_size * cache.block_elements();
-        if (call.norm_is_joint) inverse = inverse_rms(in + num_queries, cache.num_kv_heads * width, call.eps);
-        for (int head = 0; head < cache.num_kv_heads; head++) {
+        Number* keys = (Number*)cache.keys + slot / cache.block_size * cache.block_elements;
+        Number* values = (Number*)cache.values + slot / cache.block_size * cache.block_elements;
+        if (call.norm_is_joint) inverse = inverse_rms(in + num_queries, call.num_keys * width, call.eps);
+        for (int head = 0; head < call.num_keys; head++) {
             const int key_head = call.num_heads + head;
             Number rotated[MAX_HEAD_DIM];
             rotate(
                 call, in + key_head * width, call.norm ? call.norm + key_head * width : nullptr, inverse, 1.0f,
                 position, rotated);
             write_key(keys + head * cache.head_elements(), offset, width, rotated);
-            const float* from = in + (call.num_heads + cache.num_kv_heads + head) * width;
+            const float* from = in + (call.first_value + head) * width;
+            const float factor = call.norms_values ? inverse_rms(from, width, call.eps) : 1.0f;
             Number rounded[MAX_HEAD_DIM];
             int i = 0;
-            for (; i + LANES <= width; i += LANES) store_rounded(rounded + i, load<Floats>(from + i));
-            for (; i < width; i++) store_rounded(rounded + i, from[i]);
+            for (; i + LANES <= width; i += LANES) store_rounded(rounded + i, load<Floats>(from + i) * factor);
+            for (; i < width; i++) store_rounded(rounded + i, from[i] * factor);
             write_value(values + head * cache.head_elements(), offset, width, rounded);
         }
     }

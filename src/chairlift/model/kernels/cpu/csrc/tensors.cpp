@@ -118,7 +118,7 @@ static void store_tokens(
         const int64_t slot = slot_mapping[token];
         if (slot < 0) continue;
         const int offset = slot % cache.block_size;
-        const size_t block = slot / cache.block_size * cache.block_elements();
+        const size_t block = slot / cache.block_size * cache.block_elements;
         for (int head = 0; head < cache.num_kv_heads; head++) {
             const size_t at = block + head * cache.head_elements();
             const Number* key = (const Number*)keys.data + token * keys.token_stride + head * keys.head_stride;
