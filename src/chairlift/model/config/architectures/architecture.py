@@ -65,11 +65,6 @@ def no_source(config: DecoderConfig, name: str) -> None:
     """Return None: every parameter is stored by its own name."""
 
 
-def nothing_unused(config: DecoderConfig, name: str) -> bool:
-    """Return False: every tensor is a parameter."""
-    return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
     """An architecture of Chairlift's own.
@@ -85,7 +80,7 @@ class Architecture:
         source: takes a config and the canonical name of a parameter, and returns where it is stored; None where it is
             stored by this name.
         is_unused: takes a config and the canonical name of a tensor, and returns whether files have it although
-            the layer does not use it.
+            the layer does not use it; None for an architecture without such tensors.
         gguf: what GGUF files of it are like; None if they are not supported.
     """
 
@@ -95,5 +90,5 @@ class Architecture:
     read_config: Callable[[str, ConfigReader], DecoderConfig]
     ignored_prefixes: tuple[str, ...] = ()
     source: Callable[[DecoderConfig, str], TensorSource | None] = no_source
-    is_unused: Callable[[DecoderConfig, str], bool] = nothing_unused
+    is_unused: Callable[[DecoderConfig, str], bool] | None = None
     gguf: GGUFArchitecture | None = None
