@@ -13,6 +13,7 @@ from chairlift.core.request import GenerateRequest
 from chairlift.engine.runner.base import Runner
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
+from chairlift.model.attention.triton import TritonAttention
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.config.decoder_config import DecoderConfig
@@ -52,6 +53,17 @@ def test_logits_are_those_of_a_plain_computation(shapes: str, backend: type, blo
         expected = dense_logits(config, weights, ids)
         assert expected.std() > 0.05
         torch.testing.assert_close(logits, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("shapes", ["pages that are not full", "wider without a window"])
+def test_kernels_of_gpus_have_the_logits_of_a_plain_computation(shapes: str) -> None:
+    """By Triton's interpreter, in float32."""
+    config, ids = attention_config(**SHAPES[shapes]), [BATCH[1], BATCH[3][:25]]
+    model, weights = attention_model(config, "float32")
+    found = teacher_forced_logits(model, ids, torch.float32, max_chunk=16, backend=TritonAttention())
+    for logits, sequence in zip(found, ids, strict=True):
+        expected = dense_logits(config, weights, sequence)
+        assert (logits - expected).norm() <= 1e-5 * expected.norm()
 
 
 def test_only_layers_with_keys_of_their_own_have_parameters_for_them() -> None:

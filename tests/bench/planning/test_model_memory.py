@@ -1,17 +1,18 @@
 """ModelMemory: bytes of weights and KV cache against the project's own sizes; splits over devices."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from chairlift.bench.planning.model_memory import ModelMemory, stage_layers
-from chairlift.bench.planning.model_shape import shape_of_content
+from chairlift.bench.planning.model_shape import shape_of_content, shape_of_loaded
 from chairlift.model.batch.kv_cache_shape import full_length_blocks, kv_cache_shape
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.loading.model_building import parameter_shapes
 from chairlift.model.runner.model_facts import weight_bytes
+from support_attention_shapes import SHAPES, attention_config
 from support_planning import TINY, loaded_config, published_shape
 from support_shares import for_each
 
@@ -40,6 +41,22 @@ def test_the_kv_cache_of_a_request_is_that_of_the_engine(name: str, length: int,
     found = memory(name, kv_cache_dtype=cache)
     assert found.kv_of_request(length) == needed
     assert found.kv_per_token * pool.block_size == pool.page_bytes * pool.groups
+
+
+@for_each("length", [2, 640, 9000])
+def test_the_kv_cache_of_layers_of_several_shapes_is_that_of_the_engine_where_pages_are_full(length: int) -> None:
+    config = attention_config(**SHAPES["equal widths"])
+    pool = kv_cache_shape(RunnerConfig(), config, config.layer_groups, length)
+    found = ModelMemory(shape=shape_of_loaded(asdict(config), {}), dtype="float32")
+    assert found.kv_of_request(length) == full_length_blocks(pool, config.layer_groups.windows) * pool.page_bytes
+    assert found.kv_per_token * pool.block_size == pool.page_bytes * pool.groups
+
+
+@for_each("shapes", SHAPES)
+def test_parameters_of_layers_of_several_shapes_are_those_of_the_tensors(shapes: str) -> None:
+    config = attention_config(**SHAPES[shapes])
+    found = shape_of_loaded(asdict(config), {})
+    assert found.parameters == sum(math.prod(shape) for shape in parameter_shapes(config).values())
 
 
 def test_windows_bound_the_kv_cache() -> None:

@@ -14,6 +14,7 @@ from chairlift.model.backends.decoder_program import linears
 from chairlift.model.backends.native_backend import NativeBackend, check_fit
 from chairlift.model.backends.native_sampling import NativeSamplingOps
 from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.layer_groups import AttentionShape
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import PackedWeight
@@ -27,6 +28,7 @@ from support_shares import for_each
 
 CPU = torch.device("cpu")
 FIT = replace(tiny_config(), dtype="bfloat16")
+SHAPE = AttentionShape(2, 16)
 
 
 @for_each(
@@ -37,6 +39,7 @@ FIT = replace(tiny_config(), dtype="bfloat16")
         (FIT, CPU, 8, "block_size must be a multiple of 16, not 8"),
         (replace(FIT, head_dim=24), CPU, 16, "head_dim .* not 24"),
         (replace(FIT, head_dim=528), CPU, 16, "head_dim .* not 528"),
+        (replace(FIT, layer_shapes=(SHAPE, AttentionShape(2, 24))), CPU, 16, "head_dim .* not 24"),
         (replace(FIT, activation="relu"), CPU, 16, "not support the activation relu"),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.config.layer_groups import AttentionShape
 from chairlift.model.config.transformers_config import parse_transformers_config
 from chairlift.model.loading.tiny_model import tiny_config
 from chairlift.model.weights.shard import Shard, check_shards
@@ -52,11 +53,20 @@ def test_the_sizes_of_a_part() -> None:
     assert Shard(1, 4).step_sizes(tiny_config()) == replace(own, vocab_size=259), "each rank has all logits"
 
 
+def test_each_kind_of_layer_shares_its_own_heads() -> None:
+    whole = replace(tiny_config(), layer_shapes=(AttentionShape(4, 16), AttentionShape(2, 32)))
+    own = Shard(3, 4).config(whole)
+    assert own.layer_shapes == (AttentionShape(1, 16), AttentionShape(1, 32))
+    check_shards(whole, 4)
+    assert (whole.layer_groups.page_width, own.layer_groups.page_width) == (64, 32)
+
+
 @pytest.mark.parametrize(("num_ranks", "fields", "reason"), [
     (3, {}, "4 query heads cannot be shared evenly"),
     (8, {}, "4 query heads"),
     (4, {"num_heads": 12, "num_kv_heads": 6}, "6 key/value heads"),
     (2, {"intermediate_size": 129}, "129 neurons of the MLP"),
+    (4, {"num_heads": 12, "layer_shapes": (AttentionShape(2, 16), AttentionShape(6, 8))}, "6 key/value heads"),
 ])  # fmt: skip
 def test_sizes_that_ranks_cannot_share_evenly_are_refused(num_ranks: int, fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=f"tensor_parallel_size is {num_ranks}.*{reason}") as caught:

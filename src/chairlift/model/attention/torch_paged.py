@@ -231,7 +231,7 @@ class TorchAttention:
     def _gather_blocks(self, kv: PagedKV, keys: _Keys, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Gather keys and values [rows, kv_heads, N, D] of the blocks, in a dtype; valid as `_gather` states."""
         blocks, block_size, heads, width = kv.key.shape
-        both = self._gather(_slots_of(kv).unflatten(0, (blocks, block_size)), keys.blocks)
+        both = self._gather(_slots_of(kv).view(blocks, block_size, 2, heads, width), keys.blocks)
         if keys.hidden is not None:
             both.view(-1, 2 * heads * width).index_fill_(0, keys.hidden, 0)
         return _split_keys_values(both.view(kv.key.dtype).to(dtype), rows, heads, width)
