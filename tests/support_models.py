@@ -178,6 +178,8 @@ def _scaled(name: str, values: torch.Tensor, gemma: bool, plain: bool) -> torch.
 
     Gemma's tied embeddings are small and its last norm is large. Otherwise the greedy token repeats for ever.
     """
+    if plain and gemma and name.endswith("q_norm.weight"):
+        return values * 0.05 + 0.25  # in the place of a scale of attention, which Gemma 4 has not
     if NEAR_ONE.search(name):
         mean = 7.0 if gemma and name == "model.norm.weight" else 0.0
         return values * 0.2 + mean + (1.0 if not gemma or plain else 0.0)

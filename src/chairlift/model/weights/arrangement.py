@@ -30,8 +30,8 @@ def arranged(
     Raises ModelError for a joined tensor that has other rows than its parts, or one beside its parts.
     """
     architecture = ARCHITECTURES[config.architecture]
-    source_of, parts = architecture.source, dict[str, int]()
-    found = {name: weight for name, weight in stored.items() if not architecture.is_unused(config, name)}
+    source_of, is_unused, parts = architecture.source, architecture.is_unused, dict[str, int]()
+    found = {name: each for name, each in stored.items() if is_unused is None or not is_unused(config, name)}
     parameters = frozenset(names)
     for name in parameters:
         source = source_of(config, name)

@@ -94,8 +94,8 @@ def check_shards(model: ModelConfig, num_ranks: int) -> None:
         )  # fmt: skip
     if model.has_layer_scalar:
         raise ConfigError(
-            f"tensor_parallel_size is {num_ranks}, but {model.architecture} has layers of several sizes and inputs of "
-            "layers, which run on one rank; set tensor_parallel_size to 1", option="tensor_parallel_size",
+            f"tensor_parallel_size is {num_ranks}, but {model.architecture} has scalars and inputs of layers, which "
+            "run on one rank; set tensor_parallel_size to 1", option="tensor_parallel_size",
         )  # fmt: skip
     if model.experts is not None:
         model.experts.of_ranks(num_ranks)

@@ -66,11 +66,6 @@ def no_source(config: DecoderConfig, name: str) -> None:
     """Return None: every parameter is stored by its own name."""
 
 
-def nothing_unused(config: DecoderConfig, name: str) -> bool:
-    """Return False: every tensor is a parameter."""
-    return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
     """An architecture of Chairlift's own.
@@ -87,7 +82,7 @@ class Architecture:
             stored by this name.
         experts: how its files describe experts; None for an architecture without.
         is_unused: takes a config and the canonical name of a tensor, and returns whether files have it although
-            the layer does not use it.
+            the layer does not use it; None for an architecture without such tensors.
         gguf: what GGUF files of it are like; None if they are not supported.
     """
 
@@ -98,5 +93,5 @@ class Architecture:
     ignored_prefixes: tuple[str, ...] = ()
     source: Callable[[DecoderConfig, str], TensorSource | None] = no_source
     experts: ExpertFields | None = None
-    is_unused: Callable[[DecoderConfig, str], bool] = nothing_unused
+    is_unused: Callable[[DecoderConfig, str], bool] | None = None
     gguf: GGUFArchitecture | None = None
