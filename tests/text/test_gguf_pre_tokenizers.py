@@ -71,7 +71,7 @@ PIECES: dict[str, tuple[str, ...]] = {  # pieces of TEXTS, separated by `·`; CR
 SAME_PIECES = {
     "phi-2": "gpt-2", "jais": "gpt-2", "mpt": "gpt-2", "olmo": "gpt-2", "starcoder": "smollm", "refact": "smollm",
     "command-r": "smollm", "llama3": "llama-bpe", "llama-v3": "llama-bpe", "smaug-bpe": "llama-bpe",
-    "dbrx": "llama-bpe", "chatglm-bpe": "llama-bpe", "glm4": "llama-bpe", "glm5": "llama-bpe",
+    "lfm2": "llama-bpe", "dbrx": "llama-bpe", "chatglm-bpe": "llama-bpe", "glm4": "llama-bpe", "glm5": "llama-bpe",
     "deepseek-r1-qwen": "qwen2", "llama4": "gpt-4o",
 }  # fmt: skip
 
@@ -152,7 +152,9 @@ def test_a_token_that_no_merges_make_is_found_only_where_the_merges_are_ignored(
     tokenizer = backend(bpe_metadata(name, tokens=tokens, token_type=types))
     ids = tokenizer.encode("q qzqz", add_special_tokens=False).ids
     assert (ids[1:] == [len(tokens) - 1]) is PRE_TOKENIZERS[name].ignore_merges
-    assert PRE_TOKENIZERS[name].ignore_merges is (name in {"llama-bpe", "llama3", "llama-v3", "glm4", "glm5", "tekken"})
+    assert PRE_TOKENIZERS[name].ignore_merges is (
+        name in {"llama-bpe", "llama3", "llama-v3", "lfm2", "glm4", "glm5", "tekken"}
+    )
 
 
 def test_deepseeks_class_of_words_has_only_characters_with_case() -> None:

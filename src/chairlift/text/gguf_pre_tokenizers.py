@@ -118,6 +118,7 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     "llama-bpe": _llama3,
     "llama3": _llama3,
     "llama-v3": _llama3,
+    "lfm2": _llama3,
     "smaug-bpe": _cl100k,
     "dbrx": _cl100k,
     "chatglm-bpe": _cl100k,

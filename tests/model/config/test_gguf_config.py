@@ -164,7 +164,9 @@ def test_divisors_rotate_as_llama3(rope: dict[str, Any], head_dim: int) -> None:
     divisors = llama3_divisors(rope, head_dim)
     assert divisors[0] == 1.0
     assert divisors[-1] == rope["factor"]
-    found = parse_decoder_config(config_fields(converted_metadata(config), shapes, NAME, rope_divisors=divisors))
+    found = parse_decoder_config(
+        config_fields(converted_metadata(config), shapes, NAME, rope_values={"rope_freqs.weight": divisors})
+    )
     expected = parse_decoder_config(json.loads(config.to_json_string()))
     assert found.max_context == found.context_length() == 131072
     theirs, one = inverse_frequencies(expected.rope, head_dim)
@@ -190,13 +192,13 @@ def test_divisors_rotate_as_llama3(rope: dict[str, Any], head_dim: int) -> None:
 def test_wrong_divisors_are_an_error(divisors: list[float], text: str) -> None:
     metadata, shapes = llama_metadata()
     with pytest.raises(ModelError) as raised:
-        config_fields(metadata, shapes | {"rope_freqs.weight": (8,)}, NAME, rope_divisors=divisors)
+        config_fields(metadata, shapes | {"rope_freqs.weight": (8,)}, NAME, rope_values={"rope_freqs.weight": divisors})
     assert str(raised.value) == text
 
 
 def test_divisors_without_a_tensor_are_not_used() -> None:
     metadata, shapes = llama_metadata()
-    assert config_fields(metadata, shapes, NAME, rope_divisors=[2.0])["rope_scaling"] is None
+    assert config_fields(metadata, shapes, NAME, rope_values={"rope_freqs.weight": [2.0]})["rope_scaling"] is None
 
 
 def converted_tensors(model: Any, name: str) -> dict[str, torch.Tensor]:
@@ -217,13 +219,13 @@ def converted_tensors(model: Any, name: str) -> dict[str, torch.Tensor]:
 def test_a_converted_model_computes_the_logits_of_the_original(case: str) -> None:
     kind, changes = CASES.get(case, ("llama-llama3", {}))
     original_model = tiny_hf_model(kind, architectures=[VARIANTS[kind][1]], **changes)
-    metadata, divisors = converted_metadata(original_model.config), None
+    metadata, divisors = converted_metadata(original_model.config), list[float]()
     stored = converted_tensors(original_model, metadata["general.architecture"])
     if case == "llama3":
         divisors = llama3_divisors(original_model.config.rope_parameters, original_model.config.head_dim)
         stored["rope_freqs.weight"] = torch.tensor(divisors)
     shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
-    fields = config_fields(metadata, shapes, NAME, rope_divisors=divisors)
+    fields = config_fields(metadata, shapes, NAME, rope_values={"rope_freqs.weight": divisors})
     architecture = gguf_architecture(metadata, NAME)
     weights = {}
     for name, in_file in canonical_tensor_names(stored, architecture, NAME).items():
@@ -241,7 +243,7 @@ def test_a_converted_model_computes_the_logits_of_the_original(case: str) -> Non
 
 
 UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
-    ("llama", {"expert_count": 8}, "llama.expert_count is 8, so the model is a mixture of experts"),
+    ("qwen2", {"expert_count": 8}, "qwen2.expert_count is 8, so the model is a mixture of experts"),
     ("llama", {"attention__causal": False}, "llama.attention.causal is false, so tokens attend to later ones"),
     ("llama", {"attention__head_count": [4, 4, 2]}, "llama.attention.head_count differs between layers ([2, 4])"),
     ("llama", {"feed_forward_length": [96, 0, 96]}, "llama.feed_forward_length differs between layers ([0, 96])"),
@@ -276,14 +278,16 @@ def test_what_is_not_supported_is_named_with_a_remedy(case: str, changes: dict[s
 
 def test_another_architecture_is_refused() -> None:
     metadata, shapes = llama_metadata()
-    with pytest.raises(UnsupportedArchitecture, match=r"^a\.gguf has architecture 'phi3'"):
-        config_fields(metadata | {"general.architecture": "phi3"}, shapes, NAME)
+    with pytest.raises(UnsupportedArchitecture, match=r"^a\.gguf has architecture 'deepseek2'"):
+        config_fields(metadata | {"general.architecture": "deepseek2"}, shapes, NAME)
 
 
 def test_divisors_beside_a_scaling_are_not_supported() -> None:
     metadata, shapes = with_changes("yarn", {})
     with pytest.raises(UnsupportedModel, match=r"is yarn beside tensor rope_freqs\.weight"):
-        config_fields(metadata, shapes | {"rope_freqs.weight": (8,)}, NAME, rope_divisors=[1.0] * 8)
+        config_fields(
+            metadata, shapes | {"rope_freqs.weight": (8,)}, NAME, rope_values={"rope_freqs.weight": [1.0] * 8}
+        )
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

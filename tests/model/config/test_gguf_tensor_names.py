@@ -18,7 +18,7 @@ from support_gguf_config import ARCHITECTURES, GGUF_KINDS, converted_names, smol
 from support_models import VARIANTS, tiny_hf_model
 from support_shares import for_each
 
-LLAMA, QWEN3, GEMMA3 = (GGUF_ARCHITECTURES[name] for name in ("llama", "qwen3", "gemma3"))
+LLAMA, QWEN3, GEMMA2, GEMMA3 = (GGUF_ARCHITECTURES[name] for name in ("llama", "qwen3", "gemma2", "gemma3"))
 QUERY, KEY = "model.layers.0.self_attn.q_proj.weight", "model.layers.11.self_attn.k_proj.bias"
 
 
@@ -129,4 +129,4 @@ def test_norms_of_gemma_alone_have_an_offset(kind: str) -> None:
     architecture = GGUF_ARCHITECTURES[ARCHITECTURES[VARIANTS[kind][1]]]
     for name, parameter in tiny_hf_model(kind).named_parameters():
         is_norm = parameter.ndim == 1 and name.endswith(".weight")
-        assert norm_offset(name, architecture) == (1.0 if is_norm and architecture is GEMMA3 else 0.0)
+        assert norm_offset(name, architecture) == (1.0 if is_norm and architecture in (GEMMA2, GEMMA3) else 0.0)

@@ -2,44 +2,44 @@
 
     key of the file, behind "llama." or "gemma3."      field of config.json
     block_count, embedding_length, ...                 num_hidden_layers, hidden_size, ...
-    rope.freq_base, rope.freq_base_swa                 rope_theta, rope_local_base_freq
-    rope.scaling.*, tensor rope_freqs.weight           rope_scaling
+    rope.*                                             gguf_rope.py
     attention.sliding_window(_pattern)                 sliding_window, layer_types
+    expert_count, expert_used_count, ...               num_experts, num_experts_per_tok, ...
 
-The fields are in the format of transformers 4, which transformers 5 and DecoderConfig read as well. Meanings and
-defaults of absent keys are those of llama.cpp (llama-model.cpp and models/ of ggml 0.25.3).
+What only one architecture has its module reads (GGUFArchitecture.read_fields). The fields are in the format of
+transformers 4, which transformers 5 and DecoderConfig read as well. Meanings and defaults of absent keys are those of
+llama.cpp (llama-model.cpp and models/ of ggml 0.25.3).
 """
 
-import math
-import reprlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.core.errors import ModelError
 from chairlift.core.numeric_limits import MAX_INT32
-from chairlift.model.config.architectures.architecture import GGUFArchitecture
+from chairlift.model.config.architectures.architecture import GGUFArchitecture, GGUFContents
 from chairlift.model.config.gguf_architectures import gguf_architecture
-from chairlift.model.config.gguf_metadata_reader import MAX_FLOAT32, GGUFMetadataReader, shortest_float32
-from chairlift.model.config.gguf_tensor_names import EMBEDDING, OUTPUT, ROPE_DIVISORS, gguf_tensor_name
+from chairlift.model.config.gguf_metadata_reader import GGUFMetadataReader
+from chairlift.model.config.gguf_rope import SCALE_TOLERANCE, rope_fields
+from chairlift.model.config.gguf_tensor_names import EMBEDDING, OUTPUT, ROPE_TENSORS, gguf_tensor_name
 from chairlift.model.config.model_folder import ORIGINAL, unsupported_model
-
-DEFAULT_ROPE_BASE = 10000.0
-"""Base of RoPE for a file without one, and that of layers with a sliding window."""
-
-GEMMA3_27B_LAYERS = 62
-"""Layers of the one size of Gemma 3 whose scale of queries comes from hidden_size / heads, not from head_dim."""
 
 SMALLEST_SCALE = 1e-4
 """Scale of queries below which no file is right: it would be that of heads with 10**8 dimensions."""
 
-SCALE_TOLERANCE = 1e-5
-"""Relative difference up to which the file's attention.scale, a float32, is the scale of an architecture."""
-
 UNIFORM_DTYPES, QUANTIZED_DTYPE = {"F16": "float16", "F32": "float32"}, "bfloat16"
 """Type of all matrices -> dtype in config.json, and the dtype where they have another type or several."""
 
+FLOAT32_MATRICES = re.compile(
+    r"blk\.\d+\.(ffn_gate_inp(_shexp)?\.weight|ssm_(conv1d|norm)\.weight|ssm_[ad]|shortconv\.conv\.weight)"
+)
+"""Small matrices that the converter writes in float32, whatever the type of the others is."""
+
 END_TOKENS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """Tokens that end a sequence, a turn and a message."""
+
+SOFTMAX_OF_ALL = 1
+"""expert_gating_func of routers with a softmax."""
 
 
 def config_fields(
@@ -47,7 +47,7 @@ def config_fields(
     tensor_shapes: Mapping[str, tuple[int, ...]],
     name: str,
     *,
-    rope_divisors: Sequence[float] | None = None,
+    rope_values: Mapping[str, Sequence[float]] | None = None,
     tensor_types: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the content of a config.json, as parse_decoder_config and transformers take it.
@@ -56,63 +56,99 @@ def config_fields(
         metadata: keys and values of the file, or of the first of several.
         tensor_shapes: shapes of the tensors of all files, outermost dimension first.
         name: the file's name, for errors.
-        rope_divisors: values of the tensor rope_freqs.weight; needed if the file has it.
+        rope_values: values of the tensors of ROPE_TENSORS that the file has, by their names.
         tensor_types: types of the tensors, such as "F16" or "Q4_K"; the dtype is bfloat16 without.
 
     Raises UnsupportedArchitecture or UnsupportedModel with a remedy, and ModelError for a missing or wrong key.
     """
     architecture = gguf_architecture(metadata, name)
+    values = {each: (rope_values or {})[each] for each in ROPE_TENSORS if each in tensor_shapes}
     read = GGUFMetadataReader(metadata, architecture.name, name)
     tokenizer = GGUFMetadataReader(metadata, "tokenizer.ggml", name)
-    _check_features(read)
+    if not read.flag_or("attention.causal", True):
+        raise read.unsupported("attention.causal", "is false, so tokens attend to later ones")
+    experts = _experts(read, architecture)
     sizes = _sizes(read, architecture, tensor_shapes)
-    return {
+    fields = {
         "architectures": [architecture.architecture],
         "model_type": architecture.model_type,
         "vocab_size": _vocab_size(read, tokenizer, tensor_shapes),
         **sizes,
         "rms_norm_eps": read.number("attention.layer_norm_rms_epsilon"),
         "tie_word_embeddings": OUTPUT not in tensor_shapes,
-        **_biases(architecture, tensor_shapes, name),
-        **_rope(read, architecture, sizes, rope_divisors if ROPE_DIVISORS in tensor_shapes else ()),
+        **_biases(architecture, sizes["num_hidden_layers"], tensor_shapes, name),
+        **rope_fields(read, architecture, sizes, values),
         **_windows(read, architecture, sizes),
         **_scales(read, architecture, sizes),
+        **experts,
         **_tokens(tokenizer),
         "torch_dtype": _dtype(architecture, tensor_shapes, tensor_types or {}),
         **architecture.fields,
     }
+    return {**fields, **architecture.read_fields(GGUFContents(read, tensor_shapes, fields))}
 
 
-def _check_features(read: GGUFMetadataReader) -> None:
-    """Raise UnsupportedModel for what changes the tokens and no supported architecture has."""
-    if experts := read.count_or_none("expert_count"):
-        raise read.unsupported("expert_count", f"is {experts}, so the model is a mixture of experts")
-    if not read.flag_or("attention.causal", True):
-        raise read.unsupported("attention.causal", "is false, so tokens attend to later ones")
+def _experts(read: GGUFMetadataReader, architecture: GGUFArchitecture) -> dict[str, int]:
+    """Return the fields for the number of experts and their neurons. Raises UnsupportedModel."""
+    count = read.count_or_none("expert_count") or 0
+    if not count:
+        return {}
+    if not architecture.expert_count_field:
+        raise read.unsupported("expert_count", f"is {count}, so the model is a mixture of experts")
+    if (scale := read.number_or_zero("expert_weights_scale")) not in (0, 1):
+        raise read.unsupported("expert_weights_scale", f"is {scale}, not 1")
+    if (groups := read.count_or_none("expert_group_count") or 0) > 1:
+        raise read.unsupported("expert_group_count", f"is {groups}, not 1")
+    if (kind := read.count_or_none("expert_gating_func") or SOFTMAX_OF_ALL) != SOFTMAX_OF_ALL:
+        raise read.unsupported("expert_gating_func", f"is {kind}, not that of a softmax")
+    size = "expert_feed_forward_length" if "expert_feed_forward_length" in read else "feed_forward_length"
+    return {
+        architecture.expert_count_field: count,
+        "num_experts_per_tok": read.size("expert_used_count"),
+        architecture.expert_size_field: read.layer_size(size, read.size("block_count")),
+    }
 
 
 def _sizes(
     read: GGUFMetadataReader, architecture: GGUFArchitecture, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, int]:
-    layers = read.size("block_count")
-    last = gguf_tensor_name(f"model.layers.{layers - 1}.input_layernorm.weight", architecture)
-    if last not in shapes:
-        raise read.invalid("block_count", f"is {layers}, but the file has no tensor {last}")
+    blocks = read.size("block_count")
+    # The blocks behind the layers predict tokens after the next one.
+    layers = blocks - (read.count_or_none("nextn_predict_layers") or 0)
+    first_module = next(iter(architecture.layer_names))
+    last = gguf_tensor_name(f"model.layers.{layers - 1}.{first_module}.weight", architecture)
+    if layers < 1 or last not in shapes:
+        raise read.invalid("block_count", f"is {blocks}, but the file has no tensor {last}")
     if layers > len(shapes):  # bounds what is built for each layer
-        raise read.invalid("block_count", f"is {layers}, but the file has {len(shapes)} tensors")
-    hidden, heads = read.size("embedding_length"), read.layer_size("attention.head_count", layers)
-    kv_heads = read.layer_size("attention.head_count_kv", layers) if "attention.head_count_kv" in read else heads
+        raise read.invalid("block_count", f"is {blocks}, but the file has {len(shapes)} tensors")
+    hidden, heads = read.size("embedding_length"), read.layer_size("attention.head_count", blocks)
+    kv_heads = _kv_heads(read, architecture, blocks, heads)
     if heads % kv_heads:
         raise read.invalid("attention.head_count_kv", f"is {kv_heads}, which does not divide head_count {heads}")
+    own_width, of_experts = "feed_forward_length", "expert_feed_forward_length"
+    width = of_experts if own_width not in read and of_experts in read else own_width
     return {
         "hidden_size": hidden,
-        "intermediate_size": read.layer_size("feed_forward_length", layers),
+        "intermediate_size": read.layer_size(width, blocks),
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
         "head_dim": _head_dim(read, hidden, heads),
         "max_position_embeddings": read.size("context_length"),
     }
+
+
+def _kv_heads(read: GGUFMetadataReader, architecture: GGUFArchitecture, blocks: int, heads: int) -> int:
+    """Return the heads of keys; layers that keep a state may have none."""
+    name = "attention.head_count_kv"
+    if name not in read:
+        return heads
+    if not architecture.state_kind or not read.is_list(name):
+        return read.layer_size(name, blocks)
+    counts = {count for count in read.layer_counts(name, blocks) if count}
+    if len(counts) != 1:
+        raise read.unsupported(name, f"has {len(counts)} numbers of heads in layers with attention")
+    return counts.pop()
 
 
 def _head_dim(read: GGUFMetadataReader, hidden: int, heads: int) -> int:
@@ -123,9 +159,6 @@ def _head_dim(read: GGUFMetadataReader, hidden: int, heads: int) -> int:
     values = read.size_or("attention.value_length", hidden // heads)
     if head_dim != values:
         raise read.unsupported("attention.key_length", f"is {head_dim} and differs from that of values, {values}")
-    rotated = read.size_or("rope.dimension_count", head_dim)
-    if rotated != head_dim:
-        raise read.unsupported("rope.dimension_count", f"is {rotated} of {head_dim} dimensions of a head")
     if head_dim % 2:
         raise read.invalid("attention.key_length", f"must be even for RoPE, got {head_dim}")
     return head_dim
@@ -145,11 +178,19 @@ def _vocab_size(read: GGUFMetadataReader, tokenizer: GGUFMetadataReader, shapes:
     return shape[0]
 
 
-def _biases(architecture: GGUFArchitecture, shapes: Mapping[str, tuple[int, ...]], name: str) -> dict[str, bool]:
-    """Return the fields for biases, which layer 0 decides; the weights of the other layers are checked against them."""
+def _biases(
+    architecture: GGUFArchitecture, num_layers: int, shapes: Mapping[str, tuple[int, ...]], name: str
+) -> dict[str, bool]:
+    """Return the fields for biases, which the first layer with attention decides; Checkpoint.check sees the others."""
+    projections = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
-    def has_bias(*modules: str) -> bool:
-        found = [gguf_tensor_name(f"model.layers.0.{module}.bias", architecture) in shapes for module in modules]
+    def is_stored(layer: int, parameter: str) -> bool:
+        return gguf_tensor_name(f"model.layers.{layer}.{parameter}", architecture) in shapes
+
+    first = next((layer for layer in range(num_layers) if is_stored(layer, "self_attn.q_proj.weight")), 0)
+
+    def has_bias(layer: int, *modules: str) -> bool:
+        found = [is_stored(layer, f"{module}.bias") for module in modules]
         if any(found) and not all(found):
             raise unsupported_model(
                 f"{name} has biases in a part of {', '.join(modules)} only, which architecture {architecture.name} "
@@ -157,103 +198,20 @@ def _biases(architecture: GGUFArchitecture, shapes: Mapping[str, tuple[int, ...]
             )  # fmt: skip
         return all(found)
 
-    projections = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-    output = ("self_attn.o_proj",) if architecture.has_output_bias else ()
+    output = next(
+        (each for each in ("self_attn.o_proj", "self_attn.out_proj") if each in architecture.layer_names),
+        "self_attn.o_proj",
+    )
     return {
-        "attention_bias": has_bias(*projections, *output),
-        "mlp_bias": has_bias("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
+        "attention_bias": has_bias(first, *projections, *((output,) if architecture.has_output_bias else ())),
+        "mlp_bias": has_bias(0, "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
     }
-
-
-def _rope(
-    read: GGUFMetadataReader, architecture: GGUFArchitecture, sizes: Mapping[str, int], divisors: Sequence[float] | None
-) -> dict[str, Any]:
-    """Return the fields of RoPE; `divisors` is empty for a file without them."""
-    assert divisors is not None, f"the values of tensor {ROPE_DIVISORS} are missing"
-    scaling = _scaling(read, sizes["max_position_embeddings"])
-    if len(divisors):
-        if scaling is not None:
-            raise read.unsupported("rope.scaling.type", f"is {scaling['rope_type']} beside tensor {ROPE_DIVISORS}")
-        scaling = _scaling_by_divisors(divisors, sizes, read.file_name)
-    base = {"rope_theta": read.number_or("rope.freq_base", DEFAULT_ROPE_BASE)}
-    if architecture.full_layer_period is not None:
-        base["rope_local_base_freq"] = read.number_or("rope.freq_base_swa", DEFAULT_ROPE_BASE)
-    return {**base, "rope_scaling": scaling}
-
-
-def _scaling(read: GGUFMetadataReader, max_positions: int) -> dict[str, Any] | None:
-    """Return rope_scaling as the keys describe it, None without. A factor without a type is a linear one."""
-    kind = read.text_or("rope.scaling.type", "linear")
-    if kind not in ("none", "linear", "yarn"):
-        raise read.unsupported("rope.scaling.type", f"is {reprlib.repr(kind)}, not none, linear or yarn")
-    if alpha := read.number_or_zero("rope.scaling.alpha"):
-        raise read.unsupported("rope.scaling.alpha", f"is {alpha}")
-    old_factor = read.number_or_zero("rope.scale_linear")
-    factor = (read.number_or_zero("rope.scaling.factor") if "rope.scaling.factor" in read else old_factor) or 1.0
-    multiplier = read.number_or("rope.scaling.attn_factor", 1.0)
-    if kind == "yarn":
-        return _yarn(read, factor, multiplier, max_positions)
-    if multiplier != 1:
-        raise read.unsupported("rope.scaling.attn_factor", f"is {multiplier} for the type {kind}")
-    return None if kind == "none" or factor == 1 else {"rope_type": "linear", "factor": factor}
-
-
-def _yarn(read: GGUFMetadataReader, factor: float, multiplier: float, max_positions: int) -> dict[str, Any]:
-    """Return rope_scaling of type yarn.
-
-    The converter writes attention_factor of config.json as yarn_attn_factor; `multiplier` is on that or its default.
-    """
-    extrapolation = "rope.scaling.yarn_ext_factor"
-    if extrapolation in read and read.number_or_zero(extrapolation) != 1:
-        raise read.unsupported(extrapolation, f"is {read.number_or_zero(extrapolation)}, not 1")
-    scaling: dict[str, Any] = {
-        "rope_type": "yarn",
-        "factor": factor,
-        "original_max_position_embeddings": read.size_or("rope.scaling.original_context_length", max_positions),
-        "beta_fast": read.number_or_zero("rope.scaling.yarn_beta_fast") or 32.0,
-        "beta_slow": read.number_or_zero("rope.scaling.yarn_beta_slow") or 1.0,
-    }
-    attention_factor = read.number_or_zero("rope.scaling.yarn_attn_factor")
-    log_multiplier = read.number_or_zero("rope.scaling.yarn_log_multiplier")
-    if multiplier != 1 and log_multiplier:
-        raise read.unsupported("rope.scaling.attn_factor", f"is {multiplier} beside yarn_log_multiplier")
-    if multiplier != 1:
-        default = 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
-        scaling["attention_factor"] = multiplier * (attention_factor or default)
-    elif attention_factor:
-        scaling["attention_factor"] = attention_factor
-    elif log_multiplier:
-        scaling |= {"mscale": 1.0, "mscale_all_dim": log_multiplier}
-    return scaling
-
-
-def _scaling_by_divisors(divisors: Sequence[float], sizes: Mapping[str, int], name: str) -> dict[str, Any]:
-    """Return rope_scaling with one divisor for each frequency, into which the converter turned RoPE "llama3".
-
-    transformers' longrope is this, where the factors of short and long sequences are the same.
-    """
-    if len(divisors) != sizes["head_dim"] // 2:
-        raise _wrong_divisors(name, f"has {len(divisors)} values for {sizes['head_dim'] // 2} frequencies")
-    factors = [float(divisor) for divisor in divisors]
-    if wrong := [factor for factor in factors if not 0 < factor <= MAX_FLOAT32]:
-        raise _wrong_divisors(name, f"must have finite numbers above 0, got {wrong[0]}")
-    factors = [shortest_float32(factor) for factor in factors]
-    return {
-        "rope_type": "longrope",
-        "factor": 1.0,
-        "attention_factor": 1.0,
-        "short_factor": factors,
-        "long_factor": factors,
-        "original_max_position_embeddings": sizes["max_position_embeddings"],
-    }
-
-
-def _wrong_divisors(name: str, reason: str) -> ModelError:
-    return ModelError(f"{name}: tensor {ROPE_DIVISORS} {reason}", file=name, tensor=ROPE_DIVISORS)
 
 
 def _windows(read: GGUFMetadataReader, architecture: GGUFArchitecture, sizes: Mapping[str, int]) -> dict[str, Any]:
     window, layers = read.count_or_none("attention.sliding_window") or None, sizes["num_hidden_layers"]
+    if architecture.has_window:
+        return {"sliding_window": window}
     if architecture.full_layer_period is None:
         if window is not None and window < sizes["max_position_embeddings"]:
             raise read.unsupported("attention.sliding_window", f"is {window} in an architecture without windows")
@@ -271,11 +229,13 @@ def _windows(read: GGUFMetadataReader, architecture: GGUFArchitecture, sizes: Ma
 
 def _scales(read: GGUFMetadataReader, architecture: GGUFArchitecture, sizes: Mapping[str, int]) -> dict[str, Any]:
     """Return the fields for the scale of queries and the cap of logits, where the architecture has them."""
+    if architecture.has_own_scales:
+        return {}
     scale, softcap = read.number_or_zero("attention.scale"), read.number_or_zero("final_logit_softcapping")
     scalar = sizes["head_dim"]
     if architecture.has_query_scalar and scale > SMALLEST_SCALE:
         scalar = max(1, round(scale**-2))
-    elif architecture.has_query_scalar and sizes["num_hidden_layers"] == GEMMA3_27B_LAYERS:
+    elif architecture.has_query_scalar and sizes["num_hidden_layers"] == architecture.query_scalar_layers:
         scalar = max(1, sizes["hidden_size"] // sizes["num_attention_heads"])
     if scale and abs(scale - scalar**-0.5) > SCALE_TOLERANCE * scale:
         raise read.unsupported("attention.scale", f"is {scale}, not {scalar**-0.5:.6g}")
@@ -300,7 +260,8 @@ def _dtype(
     architecture: GGUFArchitecture, shapes: Mapping[str, tuple[int, ...]], types: Mapping[str, str]
 ) -> str:  # fmt: skip
     """Return the dtype of all matrices if they have one that is not quantized, else bfloat16."""
-    matrices = {types.get(name) for name, shape in shapes.items() if len(shape) > 1}
+    names = (name for name, shape in shapes.items() if len(shape) > 1 and not FLOAT32_MATRICES.fullmatch(name))
+    matrices = {types.get(name) for name in names}
     if len(matrices) != 1 or (matrices == {"F16"} and architecture.exceeds_float16):
         return QUANTIZED_DTYPE
     return UNIFORM_DTYPES.get(matrices.pop() or "", QUANTIZED_DTYPE)

@@ -28,8 +28,8 @@ from typing import Any
 
 from chairlift.core.errors import ModelError, UnsupportedModel
 from chairlift.model.config.gguf_config import config_fields
-from chairlift.model.config.gguf_file import GGUFFile, read_gguf, split_paths
-from chairlift.model.config.gguf_tensor_names import ROPE_DIVISORS
+from chairlift.model.config.gguf_file import GGUFFile, GGUFTensor, read_gguf, split_paths
+from chairlift.model.config.gguf_tensor_names import ROPE_TENSORS
 from chairlift.text import gguf_tokenizer
 from chairlift.text.gguf_generation import generation_fields
 from chairlift.text.gguf_tokenizer import REMEDY, template_files, tokenizer_files
@@ -89,7 +89,7 @@ def folder_contents(gguf: GGUFFile) -> tuple[dict[str, Any], dict[str, str]]:
     """Return what the folder says about the file, and the names and texts of its files. Raises as gguf_folder."""
     tensors, metadata, name = gguf.tensors, gguf.metadata, str(gguf.path)
     fields = config_fields(
-        metadata, {each.name: each.shape for each in tensors.values()}, name, rope_divisors=_rope_divisors(gguf),
+        metadata, {each.name: each.shape for each in tensors.values()}, name, rope_values=_rope_values(gguf),
         tensor_types={each.name: each.type.name for each in tensors.values()},
     )  # fmt: skip
     pointer: dict[str, Any] = {"file": name}
@@ -109,11 +109,12 @@ def folder_contents(gguf: GGUFFile) -> tuple[dict[str, Any], dict[str, str]]:
     return pointer, files
 
 
-def _rope_divisors(gguf: GGUFFile) -> list[float] | None:
-    """Return the numbers of the tensor of Llama 3's rotation, if there is one. Raises ModelError."""
-    tensor = gguf.tensors.get(ROPE_DIVISORS)
-    if tensor is None:
-        return None
+def _rope_values(gguf: GGUFFile) -> dict[str, list[float]]:
+    """Return the numbers of the tensors of factors of RoPE. Raises ModelError."""
+    return {name: _numbers(gguf.tensors[name]) for name in ROPE_TENSORS if name in gguf.tensors}
+
+
+def _numbers(tensor: GGUFTensor) -> list[float]:
     if tensor.type.name != "F32":
         raise ModelError(
             f"tensor {tensor.name} in {tensor.file} has type {tensor.type.name}, expected F32", file=str(tensor.file)
@@ -157,9 +158,10 @@ def _digest(first: Path) -> str:
 def _code() -> bytes:
     """Return a digest of the modules that make a folder: another version of them makes other files."""
     digest = hashlib.sha256()
-    for folder in (Path(__file__).parent, Path(gguf_tokenizer.__file__).parent):
-        for module in sorted(folder.glob("gguf_*.py")):
-            digest.update(module.read_bytes())
+    config, text = Path(__file__).parent, Path(gguf_tokenizer.__file__).parent
+    modules = (*config.glob("gguf_*.py"), *(config / "architectures").glob("*.py"), *text.glob("gguf_*.py"))
+    for module in sorted(modules):
+        digest.update(module.read_bytes())
     return digest.digest()
 
 

@@ -78,6 +78,10 @@ class GGUFMetadataReader:
             raise self.unsupported(name, f"differs between layers ({reprlib.repr(sorted(different))})")
         return self._integer(name, values[0], 1)
 
+    def layer_counts(self, name: str, num_layers: int) -> list[int]:
+        """Return an array with an integer of at least 0 for each layer."""
+        return [self._integer(name, value, 0) for value in self._layer_values(name, num_layers)]
+
     def list_length(self, name: str) -> int:
         """Return the length of an array that is not empty."""
         if length := len(self._list(name)):

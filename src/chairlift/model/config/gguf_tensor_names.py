@@ -9,13 +9,19 @@
 Imports no torch.
 """
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from chairlift.model.config.architectures.architecture import GGUFArchitecture
 from chairlift.model.config.model_folder import ORIGINAL, unsupported_model
 
-EMBEDDING, OUTPUT, ROPE_DIVISORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
+EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
+
+ROPE_DIVISORS, SHORT_FACTORS, LONG_FACTORS = ROPE_TENSORS = (
+    "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight",
+)  # fmt: skip
+"""Tensors of factors of RoPE."""
 
 MODEL_TENSORS = {
     "model.embed_tokens.weight": EMBEDDING, "model.norm.weight": "output_norm.weight", "lm_head.weight": OUTPUT,
@@ -27,31 +33,45 @@ UNUSED_TENSORS = re.compile(
 )
 """Tensors that are no parameters: config_fields reads the divisors of RoPE, the others repeat the metadata."""
 
-CANONICAL_LAYER = re.compile(r"model\.layers\.(0|[1-9]\d*)\.(.+)\.(weight|bias)")
-GGUF_LAYER = re.compile(r"blk\.(0|[1-9]\d*)\.(.+)\.(weight|bias)")
+CANONICAL_LAYER = re.compile(r"model\.layers\.(0|[1-9]\d*)\.(.+)")
+GGUF_LAYER = re.compile(r"blk\.(0|[1-9]\d*)\.(.+)")
 
 MAX_SHOWN = 80
 """Characters of a tensor's name in an error; llama.cpp allows 64 in a name."""
 
 QUERY, KEY = "self_attn.q_proj", "self_attn.k_proj"
 
+CONVOLUTIONS = (".conv1d.weight", ".conv.conv.weight")
+"""Ends of the names of convolutions: [channels, 1, width] in the model, [channels, width] in files."""
+
+FLATTENED = (".A_log", ".mamba.D", ".mamba.norm.weight")
+"""Ends of the names of vectors that may be matrices in files."""
+
+STATE_NORM = ".linear_attn.norm.weight"
+"""End of the name of a norm to which no number is added."""
+
 
 def gguf_tensor_name(name: str, architecture: GGUFArchitecture) -> str | None:
     """Return the name in the file of a parameter's canonical name; None if the architecture has no such parameter."""
     if (found := CANONICAL_LAYER.fullmatch(name)) is None:
-        return MODEL_TENSORS.get(name)
-    layer, module, kind = found.groups()
-    stored = architecture.layer_names.get(module)
-    return None if stored is None or not _may_have(module, kind) else f"blk.{layer}.{stored}.{kind}"
+        return _model_tensors(architecture).get(name)
+    layer, rest = found.groups()
+    if (stored := architecture.layer_tensors.get(rest)) is None:
+        stored = _renamed(rest, architecture.layer_names, of_model=True)
+    return None if stored is None else f"blk.{layer}.{stored}"
 
 
 def canonical_tensor_name(name: str, architecture: GGUFArchitecture) -> str | None:
     """Return the canonical name of a tensor in the file; None if the architecture has no such parameter."""
     if (found := GGUF_LAYER.fullmatch(name)) is None:
-        return next((canonical for canonical, stored in MODEL_TENSORS.items() if stored == name), None)
-    layer, stored, kind = found.groups()
-    module = next((module for module, each in architecture.layer_names.items() if each == stored), None)
-    return None if module is None or not _may_have(module, kind) else f"model.layers.{layer}.{module}.{kind}"
+        tensors = _model_tensors(architecture)
+        return next((canonical for canonical, stored in tensors.items() if stored == name), None)
+    layer, rest = found.groups()
+    canonical = next((tensor for tensor, stored in architecture.layer_tensors.items() if stored == rest), None)
+    if canonical is None:
+        modules = {stored: module for module, stored in architecture.layer_names.items()}
+        canonical = _renamed(rest, modules, of_model=False)
+    return None if canonical is None else f"model.layers.{layer}.{canonical}"
 
 
 def canonical_tensor_names(names: Iterable[str], architecture: GGUFArchitecture, file_name: str) -> dict[str, str]:
@@ -70,9 +90,26 @@ def canonical_tensor_names(names: Iterable[str], architecture: GGUFArchitecture,
     return {found: name for name, found in canonical.items() if found is not None}
 
 
+def names_in_layers(names: Iterable[str], num_layers: int) -> list[str]:
+    """Return the names of tensors without those of blocks behind the last layer."""
+    found = ((name, GGUF_LAYER.fullmatch(name)) for name in names)
+    return [name for name, layer in found if layer is None or int(layer[1]) < num_layers]
+
+
+def canonical_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of a parameter: in files convolutions lack an axis, and vectors may have two.
+
+    `name` is canonical.
+    """
+    if name.endswith(CONVOLUTIONS) and len(shape) == 2:
+        return shape[0], 1, shape[1]
+    return (math.prod(shape),) if name.endswith(FLATTENED) else shape
+
+
 def norm_offset(name: str, architecture: GGUFArchitecture) -> float:
     """Return what is to be subtracted from a parameter in the file; `name` is canonical."""
-    return architecture.norm_offset if name.endswith("norm.weight") else 0.0
+    has_offset = name.endswith("norm.weight") and not name.endswith(STATE_NORM)
+    return architecture.norm_offset if has_offset else 0.0
 
 
 def row_order(
@@ -90,9 +127,10 @@ def row_order(
     None also for rows that the heads do not divide, a shape that the architecture does not have.
     """
     found = CANONICAL_LAYER.fullmatch(name)
-    if not architecture.has_paired_rows or found is None or found[2] not in (QUERY, KEY):
+    module = "" if found is None else found[2].rpartition(".")[0]
+    if not architecture.has_paired_rows or module not in (QUERY, KEY):
         return None
-    heads = num_heads if found[2] == QUERY else num_kv_heads
+    heads = num_heads if module == QUERY else num_kv_heads
     return None if num_rows % (2 * heads) else head_order(num_rows, heads)
 
 
@@ -113,6 +151,19 @@ def head_order(num_rows: int, num_heads: int) -> list[int]:
     ]
 
 
-def _may_have(module: str, kind: str) -> bool:
-    """Return whether a module can have a weight or a bias: of biases only those of linear layers are stored."""
-    return kind == "weight" or module.endswith("_proj")
+def _model_tensors(architecture: GGUFArchitecture) -> Mapping[str, str]:
+    """Return the names of tensors outside of layers: canonical -> in the file."""
+    return {**MODEL_TENSORS, **architecture.model_names}
+
+
+def _renamed(rest: str, names: Mapping[str, str], *, of_model: bool) -> str | None:
+    """Return what follows a layer's number, with the other name of its module; None for a tensor that no module has.
+
+    Of biases only those of linear layers are stored.
+    """
+    module, _, kind = rest.rpartition(".")
+    renamed = names.get(module)
+    if renamed is None or kind not in ("weight", "bias"):
+        return None
+    is_linear = (module if of_model else renamed).endswith("_proj")
+    return f"{renamed}.{kind}" if kind == "weight" or is_linear else None

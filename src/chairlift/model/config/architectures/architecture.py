@@ -11,11 +11,50 @@ from typing import Any
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.experts_config import ExpertFields
+from chairlift.model.config.gguf_metadata_reader import GGUFMetadataReader
 
 TEXT_WRAPPER_PREFIXES = (
     "vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.",
 )  # fmt: skip
 """Architecture.ignored_prefixes of wrappers that most multimodal models have."""
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFContents:
+    """What GGUFArchitecture.read_fields takes.
+
+    Attributes:
+        read: keys of the architecture.
+        shapes: of the tensors, outermost dimension first.
+        fields: of config.json that are read in the same way for all architectures.
+    """
+
+    read: GGUFMetadataReader
+    shapes: Mapping[str, tuple[int, ...]]
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FileOrder:
+    """Where a matrix, or a vector of one row for each element, is in a file.
+
+    Attributes:
+        rows: index in the file of each row of the model; None for the same order.
+        columns: the same for columns.
+    """
+
+    rows: Sequence[int] | None = None
+    columns: Sequence[int] | None = None
+
+
+def no_more_fields(contents: GGUFContents) -> Mapping[str, Any]:
+    """Return no field (GGUFArchitecture.read_fields)."""
+    return {}
+
+
+def same_order(fields: Mapping[str, Any], name: str) -> FileOrder:
+    """Say that a file has the rows and columns of the model (GGUFArchitecture.order)."""
+    return FileOrder()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +65,28 @@ class GGUFArchitecture:
         name: the value, which also begins the architecture's keys.
         architecture: name of the class in config.json.
         model_type: field of config.json.
-        layer_names: module of a layer in canonical names -> its name behind `blk.N.` in the file.
+        layer_names: module of a layer in canonical names -> its name behind `blk.N.` in the file; the first one is in
+            every layer.
+        layer_tensors: the same for single tensors, with what follows the module's name.
+        model_names: names of tensors outside of layers that differ from Llama's.
         has_paired_rows: whether rows 2i and 2i + 1 of a query or key head rotate together; see head_order.
+        order: takes the fields of config.json and a canonical name, and returns where rows and columns are.
         norm_offset: is added to the weights of norms in the file.
         has_output_bias: whether biases of attention include one on the projection after attention.
-        full_layer_period: of layers with a sliding window every n-th is full; None if all layers are full.
+        full_layer_period: of layers with a sliding window every n-th is full; None if all layers are alike.
+        has_window: whether all layers may have a window.
+        window_rope_base: base of RoPE of layers with a window in a file without one, 0 for that of the others; None if
+            config.json has no field for it.
+        has_partial_rotation: whether a part of each head may rotate.
+        has_long_rope: whether RoPE may have factors for short and for long sequences.
+        state_kind: entry of layer_types for a layer without heads of keys; "" for an architecture without such layers.
+        expert_count_field: field of config.json for the number of experts; "" for an architecture without experts.
+        expert_size_field: field for the neurons of an expert.
         exceeds_float16: whether activations of its models may be beyond float16.
         has_query_scalar: whether config.json has query_pre_attn_scalar and final_logit_softcapping.
+        query_scalar_layers: layers of the one size whose scale of queries comes from hidden_size / heads.
+        has_own_scales: whether `read_fields` reads the scales of attention and logits.
+        read_fields: returns the fields that only this architecture has, or has in another way.
         fields: further fields of config.json.
     """
 
@@ -40,12 +94,25 @@ class GGUFArchitecture:
     architecture: str
     model_type: str
     layer_names: Mapping[str, str]
+    layer_tensors: Mapping[str, str] = field(default_factory=dict)
+    model_names: Mapping[str, str] = field(default_factory=dict)
     has_paired_rows: bool = False
+    order: Callable[[Mapping[str, Any], str], FileOrder] = same_order
     norm_offset: float = 0.0
     has_output_bias: bool = True
     full_layer_period: int | None = None
+    has_window: bool = False
+    window_rope_base: float | None = None
+    has_partial_rotation: bool = False
+    has_long_rope: bool = False
+    state_kind: str = ""
+    expert_count_field: str = ""
+    expert_size_field: str = "moe_intermediate_size"
     exceeds_float16: bool = False
     has_query_scalar: bool = False
+    query_scalar_layers: int | None = None
+    has_own_scales: bool = False
+    read_fields: Callable[[GGUFContents], Mapping[str, Any]] = no_more_fields
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -34,6 +34,11 @@ LLAMA_GGUF_LAYER = {
 }
 """GGUFArchitecture.layer_names of Llama."""
 
+LLAMA_GGUF_ATTENTION = {
+    each: stored for each, stored in LLAMA_GGUF_LAYER.items() if each.startswith(("input", "self_attn"))
+}
+"""The part of attention."""
+
 
 def decoder_config(
     architecture: str, fields: ConfigReader, windows: Sequence[int | None], **own: Any

@@ -3,12 +3,12 @@
 Source: transformers 5.23 models/gemma2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.core.errors import ModelError
-from chairlift.model.config.architectures.architecture import Architecture
-from chairlift.model.config.architectures.decoder_fields import decoder_config, layer_windows
+from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture, GGUFContents
+from chairlift.model.config.architectures.decoder_fields import LLAMA_GGUF_LAYER, decoder_config, layer_windows
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import DecoderConfig, LayerNorms
 
@@ -40,6 +40,22 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     )  # fmt: skip
 
 
+GEMMA_GGUF_LAYER = {
+    **LLAMA_GGUF_LAYER,
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+
+
+def _read_gguf(contents: GGUFContents) -> Mapping[str, Any]:
+    """Return the caps, which have Gemma 2's values in a file without them."""
+    return {
+        "attn_logit_softcapping": contents.read.number_or("attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": contents.read.number_or("final_logit_softcapping", 30.0),
+    }
+
+
 GEMMA2 = Architecture(
     names=("Gemma2ForCausalLM",),
     models="Gemma 2",
@@ -51,4 +67,10 @@ GEMMA2 = Architecture(
         "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "rope_theta": 10000.0,
     },
     read_config=_read_config,
+    gguf=GGUFArchitecture(
+        name="gemma2", architecture="Gemma2ForCausalLM", model_type="gemma2", layer_names=GEMMA_GGUF_LAYER,
+        norm_offset=1.0, full_layer_period=2, has_query_scalar=True, query_scalar_layers=46, exceeds_float16=True,
+        read_fields=_read_gguf, fields={"hidden_activation": "gelu_pytorch_tanh"},
+    ),
+
 )  # fmt: skip

@@ -6,18 +6,14 @@ models/gemma3.
 
 from chairlift.model.config.architectures.architecture import TEXT_WRAPPER_PREFIXES, Architecture, GGUFArchitecture
 from chairlift.model.config.architectures.decoder_fields import layer_windows
-from chairlift.model.config.architectures.gemma2 import gemma_config
-from chairlift.model.config.architectures.qwen3 import QWEN3_GGUF_LAYER
+from chairlift.model.config.architectures.gemma2 import GEMMA_GGUF_LAYER, gemma_config
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import HEAD, DecoderConfig
 from chairlift.model.config.rope_config import read_ropes
 
-GEMMA_GGUF_LAYER = {
-    **QWEN3_GGUF_LAYER,
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}
+GEMMA3_GGUF_LAYER = {
+    **GEMMA_GGUF_LAYER, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+}  # fmt: skip
 
 
 def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
@@ -45,8 +41,9 @@ GEMMA3 = Architecture(
     read_config=_read_config,
     ignored_prefixes=TEXT_WRAPPER_PREFIXES,
     gguf=GGUFArchitecture(
-        name="gemma3", architecture="Gemma3ForCausalLM", model_type="gemma3_text", layer_names=GEMMA_GGUF_LAYER,
-        norm_offset=1.0, full_layer_period=6, has_query_scalar=True, exceeds_float16=True,
+        name="gemma3", architecture="Gemma3ForCausalLM", model_type="gemma3_text", layer_names=GEMMA3_GGUF_LAYER,
+        norm_offset=1.0, full_layer_period=6, window_rope_base=10000.0, has_query_scalar=True, query_scalar_layers=62,
+        exceeds_float16=True,
         fields={"hidden_activation": "gelu_pytorch_tanh"},
     ),
 )  # fmt: skip

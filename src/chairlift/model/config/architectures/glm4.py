@@ -3,9 +3,13 @@
 Source: transformers 5.23 models/glm4.
 """
 
-from chairlift.model.config.architectures.architecture import Architecture, TensorSource
+from collections.abc import Mapping
+from typing import Any
+
+from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture, GGUFContents, TensorSource
 from chairlift.model.config.architectures.decoder_fields import (
     LLAMA_DEFAULTS,
+    LLAMA_GGUF_ATTENTION,
     decoder_config,
     full_attention,
     joined_source,
@@ -38,6 +42,12 @@ def _source(config: DecoderConfig, name: str) -> TensorSource | None:
     return joined_source(config, name) if ".mlp." in name else None
 
 
+def _read_gguf(contents: GGUFContents) -> Mapping[str, Any]:
+    if contents.read.is_list("rope.dimension_sections"):
+        raise contents.read.unsupported("rope.dimension_sections", "is that of a model with images")
+    return {}
+
+
 GLM4 = Architecture(
     names=("Glm4ForCausalLM",),
     models="GLM-4 (0414)",
@@ -49,4 +59,15 @@ GLM4 = Architecture(
     },
     read_config=_read_config,
     source=_source,
+    gguf=GGUFArchitecture(
+        name="glm4", architecture="Glm4ForCausalLM", model_type="glm4",
+        layer_names={
+            **LLAMA_GGUF_ATTENTION, "post_self_attn_layernorm": "post_attention_norm",
+            "post_attention_layernorm": "ffn_norm", "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+            "post_mlp_layernorm": "post_ffw_norm",
+        },
+        has_output_bias=False, has_partial_rotation=True, read_fields=_read_gguf,
+        fields={"hidden_act": "silu", "pad_token_id": None},
+    ),
+
 )  # fmt: skip

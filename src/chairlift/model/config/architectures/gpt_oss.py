@@ -3,10 +3,17 @@
 Source: transformers 5.23 models/gpt_oss.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from chairlift.model.config.architectures.architecture import Architecture
-from chairlift.model.config.architectures.decoder_fields import LLAMA_DEFAULTS, decoder_config, layer_windows
+from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture, GGUFContents
+from chairlift.model.config.architectures.decoder_fields import (
+    LLAMA_DEFAULTS,
+    LLAMA_GGUF_ATTENTION,
+    decoder_config,
+    layer_windows,
+)
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.experts_config import (
@@ -57,6 +64,14 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     )  # fmt: skip
 
 
+def _read_gguf(contents: GGUFContents) -> Mapping[str, Any]:
+    """Return a rotation whose range is not rounded to whole dimensions."""
+    scaling = contents.fields["rope_scaling"]
+    if scaling is None:
+        return {"rope_scaling": {"rope_type": "default"}}
+    return {"rope_scaling": {**scaling, "truncate": False}}
+
+
 GPT_OSS = Architecture(
     names=("GptOssForCausalLM",),
     models="gpt-oss, also with MXFP4 experts",
@@ -72,4 +87,12 @@ GPT_OSS = Architecture(
     },
     read_config=_read_config,
     experts=EXPERTS,
+    gguf=GGUFArchitecture(
+        name="gpt-oss", architecture="GptOssForCausalLM", model_type="gpt_oss",
+        layer_names={**LLAMA_GGUF_ATTENTION, "post_attention_layernorm": "post_attention_norm"},
+        layer_tensors={"self_attn.sinks": "attn_sinks.weight"}, full_layer_period=2,
+        expert_count_field="num_local_experts", expert_size_field="intermediate_size", exceeds_float16=True,
+        read_fields=_read_gguf,
+    ),
+
 )  # fmt: skip

@@ -4,13 +4,20 @@ Source: transformers 5.23 models/granitemoehybrid.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from chairlift.core.errors import ModelError
-from chairlift.model.config.architectures.architecture import Architecture, TensorSource
-from chairlift.model.config.architectures.decoder_fields import FULL, LINEAR, check_state_kinds, decoder_config
-from chairlift.model.config.architectures.granite import GRANITE_DEFAULTS, multipliers
+from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture, GGUFContents, TensorSource
+from chairlift.model.config.architectures.decoder_fields import (
+    FULL,
+    LINEAR,
+    LLAMA_GGUF_LAYER,
+    check_state_kinds,
+    decoder_config,
+)
+from chairlift.model.config.architectures.granite import GRANITE_DEFAULTS, multipliers, read_gguf_multipliers
 from chairlift.model.config.config_reader import ConfigReader, invalid_field
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.experts_config import ExpertFields, read_experts, softmax_of_chosen
@@ -103,6 +110,39 @@ def _source(config: DecoderConfig, name: str) -> TensorSource | None:
     return sources.get(module) if found and config.experts is None else None
 
 
+_GGUF_LAYER = {
+    **LLAMA_GGUF_LAYER, "mamba.in_proj": "ssm_in", "mamba.conv1d": "ssm_conv1d", "mamba.norm": "ssm_norm",
+    "mamba.out_proj": "ssm_out",
+}  # fmt: skip
+
+_GGUF_TENSORS = {
+    "mamba.A_log": "ssm_a", "mamba.D": "ssm_d", "mamba.dt_bias": "ssm_dt.bias", "mamba.conv1d.bias": "ssm_conv1d.bias",
+}  # fmt: skip
+
+
+def _read_gguf(contents: GGUFContents) -> Mapping[str, Any]:
+    """Return the fields of Mamba-2 layers, experts and multipliers."""
+    read, fields, shapes = contents.read, contents.fields, contents.shapes
+    layers, hidden = fields["num_hidden_layers"], fields["hidden_size"]
+    kv_heads = read.layer_counts("attention.head_count_kv", layers)
+    inner, heads = read.size("ssm.inner_size"), read.size("ssm.time_step_rank")
+    if inner % hidden or inner % heads:
+        raise read.unsupported("ssm.inner_size", f"is {inner}, not a multiple of {hidden} and of {heads} heads")
+    rotates = read.flag_or("rope.scaling.finetuned", True)
+    first = kv_heads.index(0) if 0 in kv_heads else 0
+    return {
+        "layer_types": [FULL if count else LINEAR for count in kv_heads],
+        "position_embedding_type": "rope" if rotates else "nope",
+        "mamba_n_heads": heads, "mamba_d_head": inner // heads, "mamba_expand": inner // hidden,
+        "mamba_d_state": read.size("ssm.state_size"), "mamba_n_groups": read.size("ssm.group_count"),
+        "mamba_d_conv": read.size("ssm.conv_kernel"), "mamba_proj_bias": False,
+        "mamba_conv_bias": f"blk.{first}.ssm_conv1d.bias" in shapes,
+        "num_local_experts": fields.get("num_local_experts", 0),
+        "shared_intermediate_size": read.size_or("expert_shared_feed_forward_length", fields["intermediate_size"]),
+        **read_gguf_multipliers(contents),
+    }  # fmt: skip
+
+
 GRANITE_HYBRID = Architecture(
     names=("GraniteMoeHybridForCausalLM",),
     models="Granite 4, with and without experts; layers that keep a state",
@@ -114,4 +154,11 @@ GRANITE_HYBRID = Architecture(
     read_config=_read_config,
     experts=EXPERTS,
     source=_source,
+    gguf=GGUFArchitecture(
+        name="granitehybrid", architecture="GraniteMoeHybridForCausalLM", model_type="granitemoehybrid",
+        layer_names=_GGUF_LAYER, layer_tensors=_GGUF_TENSORS, has_paired_rows=True, state_kind=LINEAR,
+        expert_count_field="num_local_experts", expert_size_field="intermediate_size", has_own_scales=True,
+        read_fields=_read_gguf, fields={"hidden_act": "silu"},
+    ),
+
 )  # fmt: skip

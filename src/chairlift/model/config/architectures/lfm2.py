@@ -3,8 +3,11 @@
 Source: transformers 5.23 models/lfm2.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from chairlift.core.numeric_limits import MAX_INT32
-from chairlift.model.config.architectures.architecture import Architecture, TensorSource
+from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture, GGUFContents, TensorSource
 from chairlift.model.config.architectures.decoder_fields import FULL, LLAMA_DEFAULTS, check_state_kinds, decoder_config
 from chairlift.model.config.config_reader import ConfigReader, invalid_field
 from chairlift.model.config.decoder_config import HEAD, DecoderConfig, LayerNorms
@@ -63,6 +66,24 @@ def _source(config: DecoderConfig, name: str) -> TensorSource | None:
     return None if own is None else TensorSource(f"{module.removesuffix(own)}{LFM2_NAMES[own]}.{kind}")
 
 
+_GGUF_LAYER = {
+    "operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v", "self_attn.out_proj": "attn_output", "self_attn.q_layernorm": "attn_q_norm",
+    "self_attn.k_layernorm": "attn_k_norm", "conv.conv": "shortconv.conv", "conv.in_proj": "shortconv.in_proj",
+    "conv.out_proj": "shortconv.out_proj", "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up",
+    "feed_forward.w2": "ffn_down",
+}  # fmt: skip
+
+
+def _read_gguf(contents: GGUFContents) -> Mapping[str, Any]:
+    read, fields = contents.read, contents.fields
+    kv_heads = read.layer_counts("attention.head_count_kv", fields["num_hidden_layers"])
+    return {
+        "layer_types": [FULL if count else CONVOLUTION for count in kv_heads],
+        "norm_eps": fields["rms_norm_eps"], "conv_L_cache": read.size("shortconv.l_cache"),
+    }  # fmt: skip
+
+
 LFM2 = Architecture(
     names=("Lfm2ForCausalLM",),
     models="LFM2, LFM2.5; layers that keep a state",
@@ -74,4 +95,10 @@ LFM2 = Architecture(
     },
     read_config=_read_config,
     source=_source,
+    gguf=GGUFArchitecture(
+        name="lfm2", architecture="Lfm2ForCausalLM", model_type="lfm2", layer_names=_GGUF_LAYER,
+        model_names={"model.embedding_norm.weight": "token_embd_norm.weight"}, state_kind=CONVOLUTION,
+        read_fields=_read_gguf, fields={"conv_bias": False, "block_auto_adjust_ff_dim": False},
+    ),
+
 )  # fmt: skip

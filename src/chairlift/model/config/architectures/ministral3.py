@@ -3,9 +3,22 @@
 Source: transformers 5.23 models/ministral3.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from chairlift.model.config.architectures import mistral
-from chairlift.model.config.architectures.architecture import TEXT_WRAPPER_PREFIXES, Architecture
-from chairlift.model.config.architectures.decoder_fields import LLAMA_DEFAULTS, decoder_config, same_window
+from chairlift.model.config.architectures.architecture import (
+    TEXT_WRAPPER_PREFIXES,
+    Architecture,
+    GGUFArchitecture,
+    GGUFContents,
+)
+from chairlift.model.config.architectures.decoder_fields import (
+    LLAMA_DEFAULTS,
+    LLAMA_GGUF_LAYER,
+    decoder_config,
+    same_window,
+)
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import DecoderConfig, QueryScaling
 
@@ -27,6 +40,21 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     )  # fmt: skip
 
 
+def _read_gguf(contents: GGUFContents) -> Mapping[str, Any]:
+    """Return the factor on queries; a file without it is of an older Mistral."""
+    beta, scaling = contents.read.number_or_zero("attention.temperature_scale"), contents.fields["rope_scaling"]
+    if not beta:
+        return {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None}
+    length = contents.read.size_or("rope.scaling.original_context_length", contents.fields["max_position_embeddings"])
+    return {
+        "rope_scaling": {
+            "rope_type": "default", **(scaling or {}), "llama_4_scaling_beta": beta,
+            "original_max_position_embeddings": length,
+        },
+        "sliding_window": None,
+    }  # fmt: skip
+
+
 MINISTRAL3 = Architecture(
     names=("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"),
     models="Ministral 3, Mistral Small 3, the text parts",
@@ -38,4 +66,9 @@ MINISTRAL3 = Architecture(
     },
     read_config=_read_config,
     ignored_prefixes=TEXT_WRAPPER_PREFIXES,
+    gguf=GGUFArchitecture(
+        name="mistral3", architecture="Ministral3ForCausalLM", model_type="ministral3", layer_names=LLAMA_GGUF_LAYER,
+        has_paired_rows=True, read_fields=_read_gguf, fields={"hidden_act": "silu"},
+    ),
+
 )  # fmt: skip

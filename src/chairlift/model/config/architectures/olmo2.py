@@ -3,11 +3,16 @@
 Source: transformers 5.23 models/olmo2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chairlift.model.config.architectures.architecture import Architecture
-from chairlift.model.config.architectures.decoder_fields import LLAMA_DEFAULTS, decoder_config, full_attention
+from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture, GGUFContents
+from chairlift.model.config.architectures.decoder_fields import (
+    LLAMA_DEFAULTS,
+    LLAMA_GGUF_LAYER,
+    decoder_config,
+    full_attention,
+)
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import PROJECTION, DecoderConfig, LayerNorms
 
@@ -37,4 +42,27 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     return olmo_config(architecture, fields, full_attention(fields))
 
 
-OLMO2 = Architecture(names=("Olmo2ForCausalLM",), models="OLMo 2", defaults=OLMO_DEFAULTS, read_config=_read_config)
+_GGUF_LAYER = {
+    **{module: name for module, name in LLAMA_GGUF_LAYER.items() if module != "input_layernorm"},
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm",
+}  # fmt: skip
+
+
+def _read_gguf(contents: GGUFContents) -> Mapping[str, Any]:
+    """Return the class of a file with windows, which is OLMo 3's."""
+    has_windows = contents.fields["sliding_window"] is not None
+    return {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"} if has_windows else {}
+
+
+OLMO2 = Architecture(
+    names=("Olmo2ForCausalLM",),
+    models="OLMo 2",
+    defaults=OLMO_DEFAULTS,
+    read_config=_read_config,
+    gguf=GGUFArchitecture(
+        name="olmo2", architecture="Olmo2ForCausalLM", model_type="olmo2", layer_names=_GGUF_LAYER,
+        full_layer_period=4, window_rope_base=0.0, read_fields=_read_gguf, fields={"hidden_act": "silu"},
+    ),
+)  # fmt: skip
+"""GGUF files of OLMo 3 are `olmo2`, too."""

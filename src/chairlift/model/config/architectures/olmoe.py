@@ -3,8 +3,11 @@
 Source: transformers 5.23 models/olmoe.
 """
 
-from chairlift.model.config.architectures.architecture import Architecture
-from chairlift.model.config.architectures.decoder_fields import decoder_config, full_attention
+from collections.abc import Mapping
+from typing import Any
+
+from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture, GGUFContents
+from chairlift.model.config.architectures.decoder_fields import LLAMA_GGUF_ATTENTION, decoder_config, full_attention
 from chairlift.model.config.architectures.olmo2 import OLMO_DEFAULTS
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import PROJECTION, DecoderConfig
@@ -30,6 +33,12 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     )  # fmt: skip
 
 
+def _read_gguf(contents: GGUFContents) -> Mapping[str, Any]:
+    if limit := contents.read.number_or_zero("attention.clamp_kqv"):
+        raise contents.read.unsupported("attention.clamp_kqv", f"is {limit}")
+    return {}
+
+
 OLMOE = Architecture(
     names=("OlmoeForCausalLM",),
     models="OLMoE",
@@ -39,4 +48,14 @@ OLMOE = Architecture(
     },
     read_config=_read_config,
     experts=EXPERTS,
+    gguf=GGUFArchitecture(
+        name="olmoe", architecture="OlmoeForCausalLM", model_type="olmoe",
+        layer_names={
+            **LLAMA_GGUF_ATTENTION, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+            "post_attention_layernorm": "ffn_norm",
+        },
+        expert_count_field="num_experts", expert_size_field="intermediate_size", read_fields=_read_gguf,
+        fields={"hidden_act": "silu", "norm_topk_prob": False},
+    ),
+
 )  # fmt: skip

@@ -3,9 +3,10 @@
 Source: transformers 5.23 models/phi3.
 """
 
-from chairlift.model.config.architectures.architecture import Architecture
+from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture
 from chairlift.model.config.architectures.decoder_fields import (
     LLAMA_DEFAULTS,
+    LLAMA_GGUF_ATTENTION,
     decoder_config,
     joined_source,
     read_head_dim,
@@ -38,4 +39,14 @@ PHI3 = Architecture(
     },
     read_config=_read_config,
     source=joined_source,
+    gguf=GGUFArchitecture(
+        name="phi3", architecture="Phi3ForCausalLM", model_type="phi3",
+        layer_names={
+            **LLAMA_GGUF_ATTENTION, "self_attn.qkv_proj": "attn_qkv", "post_attention_layernorm": "ffn_norm",
+            "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+        },
+        has_window=True, has_partial_rotation=True, has_long_rope=True, exceeds_float16=True,
+        fields={"hidden_act": "silu", "pad_token_id": None},
+    ),
+
 )  # fmt: skip

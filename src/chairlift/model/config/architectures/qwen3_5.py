@@ -4,13 +4,21 @@ Three of four layers are gated delta nets. Attention has a gate on its output, a
 Source: transformers 5.23 models/qwen3_5 and models/qwen3_5_moe.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from chairlift.model.config.architectures.architecture import Architecture, TensorSource
+from chairlift.model.config.architectures.architecture import (
+    Architecture,
+    FileOrder,
+    GGUFArchitecture,
+    GGUFContents,
+    TensorSource,
+)
 from chairlift.model.config.architectures.decoder_fields import (
     FULL,
     LINEAR,
     LLAMA_DEFAULTS,
+    LLAMA_GGUF_ATTENTION,
     check_state_kinds,
     decoder_config,
     read_head_dim,
@@ -93,6 +101,70 @@ def _read_moe_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
     return delta_net_config(architecture, fields, experts=experts)
 
 
+DELTA_NET_GGUF_LAYER = {
+    **LLAMA_GGUF_ATTENTION, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "post_attention_norm", "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate", "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out",
+}  # fmt: skip
+"""GGUFArchitecture.layer_names of gated delta nets and gated attention."""
+
+DELTA_NET_GGUF_TENSORS = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
+
+_GGUF_LAYER = {
+    **DELTA_NET_GGUF_LAYER, "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}  # fmt: skip
+
+
+def read_gguf_delta_net(contents: GGUFContents) -> dict[str, Any]:
+    """Return the fields of gated delta nets, and the kinds of layers."""
+    read, layers = contents.read, contents.fields["num_hidden_layers"]
+    inner, heads = read.size("ssm.inner_size"), read.size("ssm.time_step_rank")
+    if inner % heads:
+        raise read.unsupported("ssm.inner_size", f"is {inner}, not a multiple of {heads} heads")
+    if read.is_list("attention.recurrent_layers"):
+        has_state = read.layer_flags("attention.recurrent_layers", read.size("block_count"))
+    else:
+        period = read.size_or("full_attention_interval", 4)
+        has_state = [(layer + 1) % period != 0 for layer in range(layers)]
+    return {
+        "layer_types": [LINEAR if each else FULL for each in has_state[:layers]],
+        "linear_conv_kernel_dim": read.size("ssm.conv_kernel"), "linear_key_head_dim": read.size("ssm.state_size"),
+        "linear_value_head_dim": inner // heads, "linear_num_key_heads": read.size("ssm.group_count"),
+        "linear_num_value_heads": heads,
+    }  # fmt: skip
+
+
+def read_gguf_shared_expert(contents: GGUFContents) -> dict[str, Any]:
+    """Return the field for the neurons of the shared expert."""
+    size = contents.read.size_or("expert_shared_feed_forward_length", contents.fields["intermediate_size"])
+    return {"shared_expert_intermediate_size": size}
+
+
+def _read_moe_gguf(contents: GGUFContents) -> Mapping[str, Any]:
+    return {**read_gguf_delta_net(contents), **read_gguf_shared_expert(contents)}
+
+
+def _order(fields: Mapping[str, Any], name: str) -> FileOrder:
+    """Return where values are: a file has the first value head of each key head, then the second of each."""
+    groups, heads = fields["linear_num_key_heads"], fields["linear_num_value_heads"]
+    module, width = name.partition(".linear_attn.")[2], fields["linear_value_head_dim"]
+    if groups == heads or not module or heads % groups:
+        return FileOrder()
+    shared = heads // groups
+    in_file = [member * groups + group for group in range(groups) for member in range(shared)]
+    values = [head * width + row for head in in_file for row in range(width)]
+    first = 2 * groups * fields["linear_key_head_dim"]
+    if module in ("in_proj_qkv.weight", "conv1d.weight"):
+        return FileOrder(rows=[*range(first), *(first + row for row in values)])
+    if module == "in_proj_z.weight":
+        return FileOrder(rows=values)
+    if module in ("in_proj_a.weight", "in_proj_b.weight", "A_log", "dt_bias"):
+        return FileOrder(rows=in_file)
+    return FileOrder(columns=values) if module == "out_proj.weight" else FileOrder()
+
+
 _VISION = ("model.visual.", "visual.")
 
 QWEN3_5 = Architecture(
@@ -105,6 +177,12 @@ QWEN3_5 = Architecture(
     read_config=_read_config,
     ignored_prefixes=_VISION,
     source=gated_query_source,
+    gguf=GGUFArchitecture(
+        name="qwen35", architecture="Qwen3_5ForCausalLM", model_type="qwen3_5_text", layer_names=_GGUF_LAYER,
+        layer_tensors=DELTA_NET_GGUF_TENSORS, order=_order, norm_offset=1.0, has_partial_rotation=True,
+        state_kind=LINEAR, read_fields=read_gguf_delta_net, fields={"hidden_act": "silu"},
+    ),
+
 )  # fmt: skip
 
 QWEN3_5_MOE = Architecture(
@@ -118,4 +196,11 @@ QWEN3_5_MOE = Architecture(
     experts=EXPERTS,
     ignored_prefixes=_VISION,
     source=gated_query_source,
+    gguf=GGUFArchitecture(
+        name="qwen35moe", architecture="Qwen3_5MoeForCausalLM", model_type="qwen3_5_moe_text",
+        layer_names=_GGUF_LAYER, layer_tensors=DELTA_NET_GGUF_TENSORS, order=_order, norm_offset=1.0,
+        has_partial_rotation=True, state_kind=LINEAR, expert_count_field="num_experts", read_fields=_read_moe_gguf,
+        fields={"hidden_act": "silu"},
+    ),
+
 )  # fmt: skip

@@ -1,13 +1,14 @@
 """QWEN3_MOE: Qwen3 with experts in all or some layers. Source: transformers 5.23 models/qwen3_moe."""
 
-from chairlift.model.config.architectures.architecture import Architecture
+from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture
 from chairlift.model.config.architectures.decoder_fields import (
+    LLAMA_GGUF_ATTENTION,
     decoder_config,
     dense_layers,
     full_attention,
     same_window,
 )
-from chairlift.model.config.architectures.qwen2 import QWEN2_DEFAULTS
+from chairlift.model.config.architectures.qwen2 import NO_WINDOW, QWEN2_DEFAULTS
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import HEAD, DecoderConfig
 from chairlift.model.config.experts_config import ExpertFields, in_every_nth_layer, read_experts
@@ -39,4 +40,16 @@ QWEN3_MOE = Architecture(
     },
     read_config=_read_config,
     experts=EXPERTS,
+    gguf=GGUFArchitecture(
+        name="qwen3moe", architecture="Qwen3MoeForCausalLM", model_type="qwen3_moe",
+        layer_names={
+            **LLAMA_GGUF_ATTENTION, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+            "post_attention_layernorm": "ffn_norm",
+        },
+        expert_count_field="num_experts",
+        fields={
+            "hidden_act": "silu", "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], **NO_WINDOW,
+        },
+    ),
+
 )  # fmt: skip

@@ -3,13 +3,20 @@
 Source: transformers 5.23 models/qwen3_next.
 """
 
-from chairlift.model.config.architectures.architecture import Architecture, TensorSource
-from chairlift.model.config.architectures.decoder_fields import dense_layers
+from collections.abc import Mapping
+from typing import Any
+
+from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture, GGUFContents, TensorSource
+from chairlift.model.config.architectures.decoder_fields import LINEAR, dense_layers
 from chairlift.model.config.architectures.qwen3_5 import (
     DELTA_NET_DEFAULTS,
+    DELTA_NET_GGUF_LAYER,
+    DELTA_NET_GGUF_TENSORS,
     delta_net_config,
     gated_query_source,
     gated_shared_size,
+    read_gguf_delta_net,
+    read_gguf_shared_expert,
 )
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import DecoderConfig
@@ -52,6 +59,10 @@ def _source(config: DecoderConfig, name: str) -> TensorSource | None:
     return TensorSource(f"{layer}.linear_attn.{stored}.weight", rows)
 
 
+def _read_gguf(contents: GGUFContents) -> Mapping[str, Any]:
+    return {**read_gguf_delta_net(contents), **read_gguf_shared_expert(contents)}
+
+
 QWEN3_NEXT = Architecture(
     names=("Qwen3NextForCausalLM",),
     models="Qwen3-Next; layers that keep a state",
@@ -62,4 +73,14 @@ QWEN3_NEXT = Architecture(
     read_config=_read_config,
     experts=EXPERTS,
     source=_source,
+    gguf=GGUFArchitecture(
+        name="qwen3next", architecture="Qwen3NextForCausalLM", model_type="qwen3_next",
+        layer_names={
+            **DELTA_NET_GGUF_LAYER, "linear_attn.in_proj_qkvz": "ssm_in", "linear_attn.in_proj_ba": "ssm_ba",
+        },
+        layer_tensors=DELTA_NET_GGUF_TENSORS, norm_offset=1.0, has_partial_rotation=True, state_kind=LINEAR,
+        expert_count_field="num_experts", read_fields=_read_gguf,
+        fields={"hidden_act": "silu", "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
+    ),
+
 )  # fmt: skip

@@ -1,9 +1,10 @@
 """SMOLLM3: Llama's layers, of which every fourth does not rotate. Source: transformers 5.23 models/smollm3."""
 
 from chairlift.core.errors import ModelError
-from chairlift.model.config.architectures.architecture import Architecture
+from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture
 from chairlift.model.config.architectures.decoder_fields import (
     LLAMA_DEFAULTS,
+    LLAMA_GGUF_LAYER,
     decoder_config,
     full_attention,
     layer_windows,
@@ -44,4 +45,12 @@ SMOLLM3 = Architecture(
         "use_sliding_window": False, "sliding_window": None, "no_rope_layer_interval": 4,
     },
     read_config=_read_config,
+    gguf=GGUFArchitecture(
+        name="smollm3", architecture="SmolLM3ForCausalLM", model_type="smollm3", layer_names=LLAMA_GGUF_LAYER,
+        has_paired_rows=True,
+        fields={
+            "hidden_act": "silu", "no_rope_layer_interval": 4, "use_sliding_window": False, "pad_token_id": None,
+        },
+    ),
+
 )  # fmt: skip

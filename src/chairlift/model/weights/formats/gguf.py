@@ -5,10 +5,11 @@ added. Types with scales are dequantized some rows at a time.
 """
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +17,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
+from chairlift.model.config.architectures.architecture import GGUFArchitecture
 from chairlift.model.config.gguf_architectures import gguf_architecture
 from chairlift.model.config.gguf_expert_names import canonical_expert_names
 from chairlift.model.config.gguf_file import GGUFFile, GGUFTensor, read_gguf, split_paths
 from chairlift.model.config.gguf_folder import gguf_file_of
-from chairlift.model.config.gguf_tensor_names import canonical_tensor_names, norm_offset, row_order
+from chairlift.model.config.gguf_tensor_names import (
+    canonical_shape,
+    canonical_tensor_names,
+    names_in_layers,
+    norm_offset,
+    row_order,
+)
 from chairlift.model.config.model_folder import read_json
 from chairlift.model.kernels.block_rows import BlockRows
 from chairlift.model.weights.formats.dense_rows import dense_rows
@@ -41,12 +49,16 @@ class GGUFWeight:
         order: rows of the file in the order of the parameter; None for the same order.
         subtracted: a number that the file has added to all numbers.
         data: the bytes of its file.
+        columns: the same for columns.
+        is_decay: whether the file has -exp of the numbers, as of the rates of a recurrence.
     """
 
     tensor: GGUFTensor
     order: Sequence[int] | None
     subtracted: float
     data: "MappedFile"
+    columns: Sequence[int] | None = None
+    is_decay: bool = False
 
     @property
     def file(self) -> Path:
@@ -76,21 +88,40 @@ class GGUFWeight:
     def dense(self, part: Part | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """See StoredWeight; raises ModelError for a scale that is infinite or NaN."""
         known = FLOATS.get(self.dtype)
-        if known is not None and self.order is None and not self.subtracted:
+        if known is not None and not self._is_changed():
             numbers = torch.from_numpy(self._stored()).view(known).view(self.shape)  # mapped, as long as it is used
             return (numbers if part is None else numbers[part]).to(dtype or known)
         return dense_rows(self.shape, part, dtype or known or torch.float32, self._read)
 
+    def _is_changed(self) -> bool:
+        """Return whether the file has other numbers than the parameter, or has them in another order."""
+        has_order = self.order is not None or self.columns is not None
+        return has_order or self.subtracted != 0 or self.is_decay
+
     @property
     def codes_type(self) -> str | None:
         """See StoredWeight: the type of the file."""
-        is_matrix = len(self.shape) == 2 and not self.subtracted
-        return self.dtype if is_matrix and is_quantized(self.tensor.type) else None
+        is_matrix = len(self.shape) == 2 and not self.subtracted and not self.is_decay
+        has_codes = is_matrix and is_quantized(self.tensor.type)
+        return self.dtype if has_codes and (self.columns is None or self._block_order() is not None) else None
 
     def codes(self) -> BlockRows:
         """See StoredWeight."""
         order = None if self.order is None else np.array(self.order, np.int32)
-        return BlockRows(self.tensor.type, self._stored(), order)
+        rows = self._stored()
+        if (blocks := self._block_order()) is not None:
+            by_block = rows.reshape(len(rows), -1, self.tensor.type.block_bytes)
+            rows = by_block[:, blocks].reshape(rows.shape)
+        return BlockRows(self.tensor.type, rows, order)
+
+    def _block_order(self) -> list[int] | None:
+        """Return the blocks of a row in the order of the parameter; None if blocks cannot be ordered as a whole."""
+        size = self.tensor.type.block_size
+        if self.columns is None:
+            return None
+        runs = [self.columns[start : start + size] for start in range(0, len(self.columns), size)]
+        is_whole = all(run[0] % size == 0 and list(run) == list(range(run[0], run[0] + size)) for run in runs)
+        return [run[0] // size for run in runs] if is_whole else None
 
     def _stored(self) -> NDArray[np.uint8]:
         """Return the rows of the file, uint8 [rows, bytes of a row]."""
@@ -109,7 +140,18 @@ class GGUFWeight:
             numbers = torch.from_numpy(dequantize(stored, kind))
         if len(self.shape) == 1:
             numbers = numbers.view(-1)[list(chosen)]
-        return numbers.float() - self.subtracted if self.subtracted else numbers
+        numbers = numbers.view(len(rows), *self.shape[1:])
+        if self.columns is not None:
+            numbers = numbers[:, list(self.columns)]
+        if self.is_decay:
+            return self._logarithms(numbers.double())
+        return numbers.double() - self.subtracted if self.subtracted else numbers
+
+    def _logarithms(self, rates: Tensor) -> Tensor:
+        """Return the logarithms of what decays are the negatives of. Raises ModelError."""
+        if not bool((rates < 0).all()) or not bool(rates.isfinite().all()):
+            raise damaged(self, "must have finite numbers below 0")
+        return (-rates).log()
 
     def _ordered(self, rows: range) -> list[int]:
         assert self.order is not None
@@ -165,14 +207,42 @@ def claims(folder: Path) -> bool:
 
 
 def stored_weights(folder: Path, architecture: str) -> Iterator[tuple[str, StoredWeight]]:
-    """See WeightFormat. Raises as read_gguf, and for a tensor that the architecture does not have."""
+    """See WeightFormat. Raises as read_gguf, and for a tensor that the architecture does not have.
+
+    Tensors of the blocks that predict tokens after the next one are left out.
+    """
     gguf, fields, mapped = _read(folder), read_json(folder / "config.json"), cache(MappedFile)
-    heads, kv_heads = int(fields["num_attention_heads"]), int(fields["num_key_value_heads"])
     entry = gguf_architecture(gguf.metadata, str(gguf.path))
-    for name, stored in canonical_tensor_names(gguf.tensors, entry, str(gguf.path)).items():
-        tensor = gguf.tensors[stored]
-        order = row_order(name, entry, tensor.shape[0], heads, kv_heads)
-        yield name, GGUFWeight(tensor, order, norm_offset(name, entry), mapped(tensor.file))
+    num_experts = int(fields.get(entry.expert_count_field) or 0)
+    parameters = []
+    for stored in names_in_layers(gguf.tensors, int(fields["num_hidden_layers"])):
+        whole = GGUFWeight(gguf.tensors[stored], None, 0.0, mapped(gguf.tensors[stored].file))
+        experts = expert_weights(whole, num_experts) if num_experts else None
+        if experts is None:
+            parameters.append(stored)
+        else:
+            yield from experts.items()
+    for name, stored in canonical_tensor_names(parameters, entry, str(gguf.path)).items():
+        tensor = replace(gguf.tensors[stored], shape=canonical_shape(name, gguf.tensors[stored].shape))
+        yield name, _parameter(name, tensor, entry, fields, mapped(tensor.file))
+
+
+def _parameter(
+    name: str, tensor: GGUFTensor, entry: GGUFArchitecture, fields: Mapping[str, Any], data: "MappedFile"
+) -> GGUFWeight:
+    """Return the parameter of a canonical name, whatever order and form its numbers have in the file."""
+    heads, kv_heads = int(fields["num_attention_heads"]), int(fields["num_key_value_heads"])
+    of_pairs, order = row_order(name, entry, tensor.shape[0], heads, kv_heads), entry.order(fields, name)
+    for places, size in ((order.rows, tensor.shape[0]), (order.columns, tensor.shape[-1])):
+        if places is not None and len(places) != size:
+            raise ModelError(
+                f"tensor {tensor.name} in {tensor.file} has shape {tensor.shape}, config.json requires {len(places)}",
+                file=str(tensor.file), tensor=tensor.name,
+            )  # fmt: skip
+    return GGUFWeight(
+        tensor, of_pairs if order.rows is None else order.rows, norm_offset(name, entry), data, order.columns,
+        is_decay=name.endswith(".A_log"),
+    )  # fmt: skip
 
 
 def stored_files(folder: Path) -> Iterator[WeightFile]:
