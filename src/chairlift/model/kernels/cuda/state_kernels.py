@@ -122,6 +122,7 @@ def _store_next_state(
     to_last = tl.sum(tl.where(is_last[:, None], products, 0.0), axis=0)
     whole = tl.sum(tl.where(is_last, from_start, 0.0), axis=0)
     # All threads have read the state, and all have written it before one reads it again.
+    first_save, last_save = tl.load(bounds), tl.load(bounds + 1)
     tl.debug_barrier()
     for begin in range(0, KEY_DIM, KEY_PART):
         element = begin + tl.arange(0, KEY_PART)
@@ -131,7 +132,7 @@ def _store_next_state(
         keys = _chunk_keys(key, partial_key, new_row, old_row, is_new, is_old, element, KEY_DIM)
         part = tl.dot(tl.trans(keys * to_last[:, None]), updates, part * whole, input_precision="ieee")
         tl.store(state + place, part, mask=mask)
-        for save in range(tl.load(bounds), tl.load(bounds + 1)):
+        for save in range(first_save, last_save):
             if tl.load(row_saves + 2 * save) == chunk_end:
                 entry = tl.load(row_saves + 2 * save + 1).to(tl.int64)
                 tl.store(saved + entry * entry_size + place, part, mask=mask)
