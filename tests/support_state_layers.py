@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 import numpy as np
@@ -74,10 +74,11 @@ def random_layer(config: StateLayerConfig, dtype: torch.dtype, seed: int = 0) ->
 
 
 def make_cache(
-    config: StateLayerConfig, dtype: torch.dtype, num_slots: int = 4, num_checkpoints: int = 4, fill: float = torch.nan
-) -> StateCache:
+    config: StateLayerConfig, dtype: torch.dtype, num_slots: int = 4, num_checkpoints: int = 4, fill: float = torch.nan,
+    chunk_tokens: int = 0,
+) -> StateCache:  # fmt: skip
     """Return a cache for one layer, full of NaN: what is read before it was written shows."""
-    cache = StateCache([config.state], num_slots, num_checkpoints, dtype, CPU)
+    cache = StateCache([replace(config.state, chunk_tokens=chunk_tokens)], num_slots, num_checkpoints, dtype, CPU)
     for tensor in cache.layers[0].tensors():
         tensor.fill_(fill)
     return cache

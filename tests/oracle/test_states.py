@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from chairlift import LLM, AsyncLLM, SamplingParams
+from support_interpreted_gpu import compute_elements_alike, interpret_gpu
 from support_models import HYBRIDS, VOCAB_SIZE, save_tiny
 from support_native import need_native
 
@@ -17,10 +18,12 @@ rng = random.Random(4)
 PROMPTS = [[rng.randrange(8, VOCAB_SIZE) for _ in range(length)] for length in (1, 50, 33, 18)]
 
 
-def made(folder: Path, prompts: list[list[int]], **options: Any) -> list[tuple[list[int], list[float]]]:
+def made(
+    folder: Path, prompts: list[list[int]], sampling: SamplingParams = PARAMS, **options: Any
+) -> list[tuple[list[int], list[float]]]:
     """Return tokens and their logprobs."""
     with LLM(folder, num_blocks=100, **{"dtype": "float32", **options}) as llm:
-        outputs = [output.outputs[0] for output in llm.generate(prompts, PARAMS, use_tqdm=False)]
+        outputs = [output.outputs[0] for output in llm.generate(prompts, sampling, use_tqdm=False)]
     return [(list(each.token_ids), [one.logprob for one in each.token_logprobs or ()]) for each in outputs]
 
 
@@ -85,3 +88,40 @@ def test_each_turn_of_a_conversation_computes_only_what_is_new(kind: str, tmp_pa
             prompt += [*output.outputs[0].token_ids]
             computed = len(prompt) - 1
             prompt += [(31 * turn + token) % 290 + 8 for token in range(21)]
+
+
+SHORT = SamplingParams(temperature=0, max_tokens=3, logprobs=1, ignore_eos=True)
+OF_GPUS: dict[str, Any] = {"attention_backend": "triton", "deterministic": True}
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("kind", HYBRIDS)
+def test_the_kernels_of_gpus_have_the_same_bits_however_a_prompt_is_cut(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, prompts = save_tiny(kind, tmp_path), [PROMPTS[3], PROMPTS[0]]
+    expected = [tokens for tokens, _ in made(folder, prompts, SHORT, dtype="float64")]
+    interpret_gpu(monkeypatch)
+    compute_elements_alike(monkeypatch)
+    whole = made(folder, prompts, SHORT, **OF_GPUS)
+    assert [tokens for tokens, _ in whole] == expected
+    assert made(folder, prompts, SHORT, max_chunk_tokens=7, **OF_GPUS) == whole
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kernels_of_gpus_go_on_from_a_checkpoint_with_the_same_bits(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of the reply was decoded up to the checkpoint; without the cache it is a part of the next prompt."""
+    interpret_gpu(monkeypatch)
+    compute_elements_alike(monkeypatch)
+    folder, prompt = save_tiny(kind, tmp_path), PROMPTS[2][:30]
+    with LLM(folder, num_blocks=100, dtype="float32", **OF_GPUS) as llm:
+        reply = llm.generate([prompt], SHORT, use_tqdm=False)[0].outputs[0]
+        longer = [*prompt, *reply.token_ids, 8, 9]
+        result = llm.generate([longer], SHORT, use_tqdm=False)[0]
+    assert result.num_cached_tokens == 32
+    output = result.outputs[0]
+    found = (list(output.token_ids), [one.logprob for one in output.token_logprobs or ()])
+    assert made(folder, [longer], SHORT, enable_prefix_caching=False, **OF_GPUS) == [found]

@@ -74,8 +74,10 @@ take 4.5, 5 and 8.5 bits a weight. Other weights are dequantized when they are l
 not divide, floats of 8 bits, bitsandbytes, and all with torch's kernels and by transformers' modules. On GPUs it is as
 with GGUF files. Activations are not quantized by such an entry."""
 
-STATES = """Models with layers that keep a state run on CPUs only, and on one rank. `--max-running-requests` is lowered
-to as many states as the memory for caches holds; the startup report says how many that are."""
+STATES = """Models with layers that keep a state run on one rank: on CPUs, and by Triton's kernels on NVIDIA GPUs of
+compute capability 8.0 and higher, with a `--block-size` that is a multiple of 16 and without CUDA graphs. These kernels
+were run by Triton's interpreter and compiled for such GPUs; a GPU was not at hand yet. `--max-running-requests` is
+lowered to as many states as the memory for caches holds; the startup report says how many that are."""
 
 GEMMA4 = """Gemma 4 runs on one rank, and not from GGUF files. Weights for images and sound are left out;
 `use_bidirectional_attention` "vision" is about images alone, "all" is refused. E2B and E4B have a second embedding

@@ -13,12 +13,18 @@ from chairlift.model.backends.trial_product import trial_product
 from chairlift.model.batch.kv_cache_shape import KVCacheShape, check_num_blocks
 from chairlift.model.config.attention_backend_names import installed_backends
 from chairlift.model.config.decoder_config import DecoderConfig
-from chairlift.model.config.device_option import check_kv_cache_device, check_quantization_device, pick_device
+from chairlift.model.config.device_option import (
+    check_kv_cache_device,
+    check_quantization_device,
+    check_state_device,
+    pick_device,
+)
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.runner_config import FILE_QUANTIZATION, RunnerConfig, compute_dtype, selects_native_kernels
 from chairlift.model.config.runner_option_checks import check_options, refuse_float8
 from chairlift.model.config.select_model_config import NATIVE, TRANSFORMERS, read_config
+from chairlift.model.config.state_layers import STATE_CHUNK_TOKENS
 from chairlift.model.config.transformers_config import TransformersConfig
 from chairlift.model.device.dtypes import DTYPES, resolve_dtype
 from chairlift.model.kernels.cpu.instruction_sets import instruction_sets, selected_instruction_set
@@ -193,6 +199,7 @@ def _size_memory(
         return
     report.attempt(lambda: check_quantization_device(options.quantization, device))
     report.attempt(lambda: check_kv_cache_device(options.kv_cache_dtype, device))
+    report.attempt(lambda: check_state_device(config, device, options.block_size))
     report.facts |= {"device": str(device), "max_model_len": max_model_len, "model_limit": config.max_context}
     config = replace(config, dtype=compute_dtype(options, config.dtype, on_cpu=device.type == "cpu"))
     free = report.attempt(lambda: free_memory(device))
@@ -213,7 +220,8 @@ def _size(
     groups = config.layer_groups
     on_host = not report.facts["device"].startswith("cuda")
     pool, step = memory_shapes(options, config, groups, max_model_len)
-    states = plan_states(options, config, free, step.peak_bytes(), pool, on_host=on_host)
+    shapes = [replace(shape, chunk_tokens=0 if on_host else STATE_CHUNK_TOKENS) for shape in config.state_shapes]
+    states = plan_states(options, config, free, step.peak_bytes(), pool, shapes=shapes, on_host=on_host)
     num_running, reserved = options.max_running_requests, 0
     if states is not None:
         num_running, reserved = states.num_slots, states.num_bytes

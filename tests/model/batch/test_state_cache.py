@@ -3,11 +3,13 @@
 import numpy as np
 import torch
 
+from chairlift.engine.step_plan import StepPlan
 from chairlift.model.batch.state_cache import StateCache, state_dtype
 from chairlift.model.config.state_layers import StateShape
 
 CPU = torch.device("cpu")
 SHAPES = [StateShape((3, 16), (2, 4, 8)), StateShape((2, 16))]
+CHUNKED = StateShape((3, 16), (2, 4, 8), 1, chunk_tokens=5)
 
 
 def numbered() -> StateCache:
@@ -59,3 +61,28 @@ def test_an_entry_is_cleared() -> None:
     cache = numbered()
     cache.clear(2)
     assert values(cache) == [[0.0, 1.0, 0.0, 3.0, 4.0]] * 3
+
+
+def test_slots_have_partial_chunks_where_the_recurrence_goes_by_chunks() -> None:
+    cache = StateCache([CHUNKED, SHAPES[1]], 3, 2, torch.bfloat16, CPU)
+    first, second = cache.layers
+    partial = first.partial_chunk
+    assert partial is not None and second.partial_chunk is None
+    tensors = (partial.key, partial.update, partial.decay)
+    assert [tuple(each.shape) for each in tensors] == [(3, 5, 1, 4), (3, 5, 2, 8), (3, 5, 2)]
+    assert {each.dtype for each in tensors} == {torch.float32}
+    states = 5 * (CHUNKED.num_bytes(4) + SHAPES[1].num_bytes(4))
+    assert cache.num_bytes == states + 3 * CHUNKED.partial_chunk_bytes(4)
+
+
+def test_the_rows_of_a_plan_are_entries_of_the_cache() -> None:
+    cache = numbered()
+    plan = StepPlan(
+        step_id=0, released_slots=(), new_sequences=(), slots=np.array([2, 0], np.int32),
+        num_new_tokens=np.array([1, 4], np.int32), start_positions=np.array([9, 0], np.int32),
+        new_blocks=np.empty((0, 4), np.int32), input_ids=np.zeros(5, np.int32), sample_rows=np.array([0], np.int32),
+        state_loads=np.array([[1, 2]], np.int32), state_saves=np.array([[1, 4, 0]], np.int32),
+    )  # fmt: skip
+    step = cache.step(plan)
+    assert (step.slots.tolist(), step.counts, step.starts.tolist()) == ([2, 0], (1, 4), [9, 0])
+    assert (step.loads.tolist(), step.saves.tolist()) == ([[4, 2]], [[1, 4, 3]])

@@ -24,12 +24,14 @@ def test_checkpoints_are_entries_behind_the_slots() -> None:
     step = make(int32([1, 5, 0], [1, 2, 4], [0, 1, 1]))
     assert step.slots.tolist() == [2, 0]
     assert step.is_fresh.tolist() == [False, True]
+    assert step.starts.tolist() == [7, 0] and step.starts.dtype == torch.int32
     assert step.counts == (1, 5)
     assert step.loads.tolist() == [[13, 2]]
     assert step.saves.tolist() == [[0, 1, 11], [1, 2, 14], [1, 5, 10]]
     assert step.token_bounds.tolist() == [0, 1, 6]
     assert step.save_bounds.tolist() == [0, 1, 3]
     assert step.row_saves.tolist() == [[1, 11], [2, 14], [5, 10]]
+    assert step.save_positions.tolist() == [8, 2, 5]
     assert step.loads.dtype == step.saves.dtype == np.int32
     assert {each.dtype for each in (step.token_bounds, step.save_bounds, step.row_saves)} == {torch.int32}
 

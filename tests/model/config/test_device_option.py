@@ -12,10 +12,12 @@ from chairlift.model.config.device_option import (
     check_device,
     check_kv_cache_device,
     check_quantization_device,
+    check_state_device,
     device_capability,
     pick_device,
     use_device,
 )
+from support_architectures import config_of
 
 WITHOUT_TORCH = """
 import sys
@@ -105,3 +107,22 @@ def test_the_capability_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (12, 0))
     assert device_capability(torch.device("cuda:3")) == 120
     assert device_capability(torch.device("cpu")) is None
+
+
+def test_layers_with_a_state_run_on_cpus_and_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    hybrid, plain = config_of("qwen3_5"), config_of("llama")
+    check_state_device(hybrid, torch.device("cpu"), 3)
+    for device in ("mps", "cuda"):
+        check_state_device(plain, torch.device(device), 3)
+    check_state_device(hybrid, torch.device("cuda"), 32)
+    with pytest.raises(ConfigError, match="but the device is mps; set device to cpu"):
+        check_state_device(hybrid, torch.device("mps"), 16)
+    with pytest.raises(
+        ConfigError, match="need a multiple of 16 tokens in a block on cuda, block_size is 24"
+    ) as caught:
+        check_state_device(hybrid, torch.device("cuda"), 24)
+    assert caught.value.details["option"] == "block_size"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (7, 5))
+    with pytest.raises(ConfigError, match=r"cuda has compute capability 7\.5, and the kernels need 8\.0"):
+        check_state_device(hybrid, torch.device("cuda"), 16)

@@ -1,5 +1,7 @@
 """Configs of layers with a state: sizes of real models, heads that do not fit, Qwen3-Next's order of rows."""
 
+from dataclasses import replace
+
 import pytest
 
 from chairlift.core.errors import ModelError
@@ -17,7 +19,7 @@ QWEN = GatedDeltaNetConfig(num_key_heads=16, num_value_heads=32, key_dim=128, va
 
 def test_a_delta_net_of_qwen3_5_has_2_mib_of_recurrent_state_in_a_layer() -> None:
     assert QWEN.channels == 8192
-    assert QWEN.state == StateShape((3, 8192), (32, 128, 128))
+    assert QWEN.state == StateShape((3, 8192), (32, 128, 128), 16)
     assert QWEN.state.num_elements == 32 * 128 * 128 + 3 * 8192
     assert QWEN.state.num_bytes(4) == 2 * 2**20 + 96 * 2**10
 
@@ -25,13 +27,21 @@ def test_a_delta_net_of_qwen3_5_has_2_mib_of_recurrent_state_in_a_layer() -> Non
 def test_a_mamba2_layer_of_granite_4_has_states_for_all_its_channels() -> None:
     granite = Mamba2Config(num_heads=128, head_dim=64, state_size=128)
     assert (granite.inner_width, granite.group_width, granite.channels) == (8192, 128, 8448)
-    assert granite.state == StateShape((3, 8448), (128, 128, 64))
+    assert granite.state == StateShape((3, 8448), (128, 128, 64), 1)
 
 
 def test_a_short_convolution_has_no_recurrent_state() -> None:
     lfm = ShortConvConfig(hidden_size=2048)
     assert lfm.state == StateShape((2, 2048))
     assert lfm.state.num_bytes(4) == 2 * 2048 * 4
+
+
+def test_a_partial_chunk_has_keys_updates_and_decays_where_the_recurrence_goes_by_chunks() -> None:
+    assert QWEN.state.partial_chunk() is None and QWEN.state.partial_chunk_bytes(4) == 0
+    by_chunks = replace(QWEN.state, chunk_tokens=16)
+    assert by_chunks.partial_chunk() == ((16, 16, 128), (16, 32, 128), (16, 32))
+    assert by_chunks.partial_chunk_bytes(4) == 4 * 16 * (16 * 128 + 32 * 128 + 32)
+    assert replace(ShortConvConfig(hidden_size=8).state, chunk_tokens=16).partial_chunk_bytes(4) == 0
 
 
 def test_heads_that_cannot_be_shared_are_refused() -> None:

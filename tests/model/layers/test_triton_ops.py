@@ -15,6 +15,7 @@ from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.activations import ACTIVATIONS
 from chairlift.model.config.experts_config import CLAMPED_SWIGLU
+from chairlift.model.config.state_layers import STATE_CHUNK_TOKENS
 from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.experts import Experts
@@ -308,11 +309,12 @@ def test_keys_are_written_by_the_backend_where_its_cache_is_not_plain(tmp_path: 
 
 @for_each("name", ["delta", "mamba2"])
 def test_layers_with_a_state_equal_torchs(name: str) -> None:
-    layer, x = random_layer(CONFIGS[name], torch.float32), random_inputs(9, torch.float32)
+    """The numbers of tokens end with a whole chunk: within one the states are other ones."""
+    layer, x = random_layer(CONFIGS[name], torch.float32), random_inputs(3 * STATE_CHUNK_TOKENS, torch.float32)
     outputs, states = [], []
     for ops in (OPS, PLAIN):
-        cache = make_cache(layer.config, torch.float32)
-        outputs.append(run_chunks(torch_run(layer, ops), cache, x, [6, 1, 2]))
+        cache = make_cache(layer.config, torch.float32, chunk_tokens=ops.state_chunk_tokens)
+        outputs.append(run_chunks(torch_run(layer, ops), cache, x, [20, 1, len(x) - 21]))
         states.append(entry_states(cache.layers[0], 0))
     torch.testing.assert_close(outputs, [outputs[1]] * 2, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(states, [states[1]] * 2, rtol=1e-5, atol=1e-5)

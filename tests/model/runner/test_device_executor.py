@@ -326,3 +326,27 @@ def test_a_warm_up_captures_graphs_and_changes_no_token(model: LoadedModel, monk
     assert stream.num_graphs == 5  # 1, 2, 4, 8 and 12 rows
     assert driver.generate(sequence, 9) == expected(model, PROMPT, RANDOM, 9)
     assert stream.num_graphs == 5
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("kind", ["qwen3_5", "granite_hybrid", "lfm2"])
+def test_states_are_loaded_and_saved_in_the_order_of_the_device_s_work(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second round begins with checkpoints of the first; a device that is late still has the tokens of the host."""
+    folder, prompts = str(save_tiny(kind, tmp_path, 0)), [[5, 6, 7], list(range(8, 60)), [9] * 33]
+    sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+
+    def tokens(**options: Any) -> list[list[int]]:
+        with LLM(
+            folder, dtype="float64", num_blocks=64, block_size=8, max_chunk_tokens=20, max_model_len=128, **options
+        ) as llm:
+            rounds = [llm.generate(prompts, sampling, use_tqdm=False) for _ in range(2)]
+        assert max(result.num_cached_tokens or 0 for result in rounds[1]) >= 32
+        return [list(result.outputs[0].token_ids) for each in rounds for result in each]
+
+    wanted = tokens()
+    for overlap, stream in ((True, SimulatedStream()), (False, ImmediateStream())):
+        use_device(monkeypatch, stream)
+        assert tokens(overlap=overlap) == wanted
+        assert stream.given > 0 and stream.num_graphs == 0

@@ -12,6 +12,7 @@ from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.triton import TritonAttention
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.config.state_layers import StateShape
 from chairlift.model.device.device_stream import CudaStream
 from chairlift.model.runner import executor_and_cuda_graph_choice
 from chairlift.model.runner.device_executor import DeviceExecutor
@@ -33,8 +34,10 @@ def model() -> LoadedModel:
     return load(RunnerConfig(dtype="float32", device="cpu", kernels="torch"))
 
 
-def loaded_on(device: str, dtype: str = "bfloat16") -> Any:
-    return SimpleNamespace(device=torch.device(device), config=SimpleNamespace(dtype=dtype))
+def loaded_on(device: str, dtype: str = "bfloat16", states: tuple[StateShape, ...] = ()) -> Any:
+    return SimpleNamespace(
+        device=torch.device(device), config=SimpleNamespace(dtype=dtype), model=SimpleNamespace(state_shapes=states)
+    )  # fmt: skip
 
 
 def test_the_host_computes_where_there_is_no_device(model: LoadedModel) -> None:
@@ -63,6 +66,12 @@ def test_what_no_graph_can_hold_is_named(model: LoadedModel, monkeypatch: pytest
     assert graph_obstacle(model, TritonAttention(), stream) == ""
     assert "reads lengths on the host" in graph_obstacle(model, ReferenceAttention(), stream)
     assert "float64" in graph_obstacle(loaded_on("cuda", "float64"), TritonAttention(), None)
+    hybrid = loaded_on("cuda", states=(StateShape((3, 8)),))
+    assert (
+        graph_obstacle(hybrid, TritonAttention(), stream) == "the host prepares the steps of layers that keep a state"
+    )
+    (report,) = graph_report(hybrid, RunnerConfig(), TritonAttention())
+    assert report == ("CUDA graphs", "off: the host prepares the steps of layers that keep a state")
     use_device(monkeypatch, stream, ReferenceAttention())
     with pytest.raises(ConfigError, match="the attention backend ReferenceAttention reads lengths on the host"):
         TorchRunner(RunnerConfig(device="cpu", num_blocks=70, use_cuda_graph="on"), model).start()

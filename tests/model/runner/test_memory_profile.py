@@ -2,6 +2,7 @@
 
 import weakref
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from chairlift.model.attention.base import PagedKV
 from chairlift.model.attention.registry import make_backend
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.batch.state_cache import StateCache
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner import memory_profile, torch_runner
 from chairlift.model.runner.free_memory import FreeMemory
@@ -27,6 +29,7 @@ from chairlift.model.runner.memory_profile import (
 from chairlift.model.runner.model_executor import ModelExecutor
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.torch_runner import TorchRunner
+from support_models import save_tiny
 from support_ranks import run_ranks
 
 CONFIG = RunnerConfig(
@@ -203,3 +206,26 @@ def test_the_numbers_of_a_cuda_device_come_from_its_allocator(monkeypatch: pytes
         ("empty_cache",), ("reset_peak_memory_stats", device), ("memory_allocated", device), ("mem_get_info", device),
         ("synchronize", device), ("max_memory_reserved", device),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("free", "slots"), [(3 * 2**20, 6), (180_000, 3)])
+def test_a_model_with_states_is_profiled_with_as_many_sequences_as_can_run(
+    free: int, slots: int, tmp_path: Path, events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load(replace(CONFIG, model=str(save_tiny("qwen3_5", tmp_path))))
+    caches: list[weakref.ref[torch.Tensor]] = []
+    shapes = loaded.model.state_shapes
+    assert 3 <= 0.45 * 180_000 / sum(shape.num_bytes(8) for shape in shapes) < 4
+
+    def make_states(*arguments: Any) -> StateCache:
+        states = StateCache(*arguments)
+        assert (states.num_slots, states.num_checkpoints) == (slots, 0)
+        caches.extend(weakref.ref(tensor) for layer in states.layers for tensor in layer.tensors())
+        return states
+
+    monkeypatch.setattr(memory_profile, "StateCache", make_states)
+    monkeypatch.setattr(SimulatedMemory, "free_bytes", lambda memory: free)
+    memory, backend = SimulatedMemory(events, caches), RecordingBackend(events, caches)
+    assert profile_steps(loaded, CONFIG, backend, 64, memory).peak_bytes() == STEP_BYTES, "states are no part of a step"
+    assert f"step of {slots} tokens, {slots} rows, up to 64" in events
+    assert events[-1] == "release cached, 0 bytes of caches exist"

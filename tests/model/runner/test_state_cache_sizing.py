@@ -1,5 +1,7 @@
 """size_states: shares of the memory for caches, and the error when the state of one sequence does not fit."""
 
+from dataclasses import replace
+
 import pytest
 
 from chairlift.core.errors import ConfigError
@@ -22,6 +24,19 @@ def test_states_have_a_half_and_checkpoints_a_quarter_of_the_memory() -> None:
     assert (size.num_slots, size.num_checkpoints, size.state_bytes) == (20, 10, STATE_BYTES)
     assert size.num_bytes == 30 * STATE_BYTES
     assert "20 sequences" in dict(size.report())["states"]
+
+
+def test_running_sequences_have_a_partial_chunk_and_checkpoints_have_none() -> None:
+    chunked = replace(SHAPES[0], key_heads=2, chunk_tokens=8)
+    partial_bytes = 4 * 8 * (2 * 16 + 4 * 16 + 4)
+    state_bytes = chunked.num_bytes(4)
+    size = size_states((chunked,), 4, 8 * (state_bytes + partial_bytes), 3)
+    assert (size.num_slots, size.state_bytes) == (3, state_bytes)
+    assert size.num_checkpoints == 2 * (state_bytes + partial_bytes) // state_bytes
+    assert size.num_bytes == (3 + size.num_checkpoints) * state_bytes + 3 * partial_bytes
+    assert f"3 sequences of {(state_bytes + partial_bytes) / 1024:.1f} KiB" in dict(size.report())["states"]
+    with pytest.raises(ConfigError, match="the state of one sequence has"):
+        size_states((chunked,), 4, 2 * state_bytes, 3)
 
 
 def test_there_are_no_more_states_than_sequences_and_no_more_checkpoints_than_are_of_use() -> None:
@@ -58,7 +73,7 @@ def test_states_and_kv_cache_have_one_budget(max_memory: float | int | None) -> 
         config_of("granite_hybrid", dtype="bfloat16"),
     )
     pool, step = memory_shapes(options, config, groups, 512)
-    states = plan_states(options, config, free, step.peak_bytes(), pool, on_host=True)
+    states = plan_states(options, config, free, step.peak_bytes(), pool, shapes=config.state_shapes, on_host=True)
     assert states is not None and states.num_checkpoints > 0
     kv = size_kv_cache(pool, step, free, on_host=True, max_memory=max_memory, reserved=states.num_bytes)
     budget, _ = cache_budget(max_memory, free.num_bytes - step.peak_bytes(), 1, on_host=True)
@@ -68,4 +83,7 @@ def test_states_and_kv_cache_have_one_budget(max_memory: float | int | None) -> 
 def test_a_model_without_states_needs_no_plan() -> None:
     options, config = RunnerConfig(), config_of("llama", dtype="bfloat16")
     pool, step = memory_shapes(options, config, config.layer_groups, 512)
-    assert plan_states(options, config, FreeMemory(10**9, "free"), step.peak_bytes(), pool, on_host=True) is None
+    assert (
+        plan_states(options, config, FreeMemory(10**9, "free"), step.peak_bytes(), pool, shapes=(), on_host=True)
+        is None
+    )

@@ -16,6 +16,7 @@ from torch import Tensor
 from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.torch_backend import TorchBackend
+from chairlift.model.batch.state_cache import LayerStates
 from chairlift.model.batch.state_step import StateStep
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.device.dtypes import torch_dtype
@@ -40,6 +41,11 @@ class ShardedOps:
     def rotate_and_write(self) -> RotateAndWrite | None:
         """See Ops."""
         return self.inner.rotate_and_write
+
+    @property
+    def state_chunk_tokens(self) -> int:
+        """See Ops."""
+        return self.inner.state_chunk_tokens
 
     def padded_size(self, num_tokens: int) -> int:
         """See Ops."""
@@ -97,7 +103,7 @@ class ShardedOps:
         return self.inner.softcap(logits, cap)
 
     def run_recurrence(
-        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, states: Tensor,
+        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, states: LayerStates,
         step: StateStep,
     ) -> Tensor:  # fmt: skip
         """See Ops; the heads are this rank's."""

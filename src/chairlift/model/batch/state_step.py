@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chairlift.model.device.pinned_copy import copy_from_pinned
+
 Int32 = NDArray[np.int32]
 
 
@@ -22,6 +24,7 @@ class StateStep:
     Attributes:
         slots: int64 [S], the entry of each row's states, each at most once.
         is_fresh: bool [S], whether a row starts at position 0: its states are zeros, whatever its entry holds.
+        starts: int32 [S], position of each row's first new token.
         counts: new tokens of each row; padding tokens may follow the rows.
         loads: int32 [L, 2], entries (checkpoint, slot) that are copied before the layers run.
         saves: int32 [C, 3], (row, number n, entry): the states after n new tokens of the row are copied to the entry.
@@ -29,16 +32,19 @@ class StateStep:
         token_bounds: int32 [S + 1], row s has tokens token_bounds[s]:token_bounds[s + 1].
         save_bounds: int32 [S + 1], row s has the saves save_bounds[s]:save_bounds[s + 1].
         row_saves: int32 [C, 2], number and entry of `saves`, on the device.
+        save_positions: int32 [C], tokens of the sequence at each save, on the host.
     """
 
     slots: Tensor
     is_fresh: Tensor
+    starts: Tensor
     counts: tuple[int, ...]
     loads: Int32
     saves: Int32
     token_bounds: Tensor
     save_bounds: Tensor
     row_saves: Tensor
+    save_positions: Int32
 
     @classmethod
     def of(
@@ -61,14 +67,16 @@ class StateStep:
         ordered = entry_saves(saves[np.lexsort((saves[:, 1], saves[:, 0]))], num_slots)
         rows = np.arange(len(slots) + 1)
         return cls(
-            slots=torch.from_numpy(slots.astype(np.int64)).to(device),
-            is_fresh=torch.from_numpy(start_positions == 0).to(device),
+            slots=copy_from_pinned(slots.astype(np.int64), device),
+            is_fresh=copy_from_pinned(start_positions == 0, device),
+            starts=_to_device(start_positions, device),
             counts=tuple(num_new_tokens.tolist()),
             loads=entry_loads(loads, num_slots),
             saves=ordered,
             token_bounds=_to_device(np.concatenate(([0], num_new_tokens.cumsum())), device),
             save_bounds=_to_device(np.searchsorted(ordered[:, 0], rows), device),
             row_saves=_to_device(ordered[:, 1:], device),
+            save_positions=start_positions[ordered[:, 0]] + ordered[:, 1],
         )
 
 
@@ -83,7 +91,7 @@ def entry_saves(saves: Int32, num_slots: int) -> Int32:
 
 
 def _to_device(values: NDArray[np.integer[Any]], device: torch.device) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(values, np.int32)).to(device)
+    return copy_from_pinned(np.ascontiguousarray(values, np.int32), device)
 
 
 def check_saves(num_new_tokens: Int32, saves: Int32) -> None:

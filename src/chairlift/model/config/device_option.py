@@ -1,4 +1,4 @@
-"""pick_device, use_device, check_device, check_kv_cache_device, check_quantization_device: the device of an option.
+"""pick_device, use_device, check_device and checks of what a device can do: the device of an option.
 
 Imports no torch at once.
 """
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from chairlift.core.errors import ConfigError
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION
+from chairlift.model.config.state_layers import STATE_CHUNK_TOKENS
 from chairlift.model.device.compute_capability import capability_name, compute_capability
 from chairlift.model.device.dtypes import AUTO_DTYPE, FLOAT8_CAPABILITY
+from chairlift.model.device.triton_package import triton_obstacle
 
 if TYPE_CHECKING:
     import torch
@@ -105,12 +107,22 @@ def _main() -> int:
     return 0
 
 
-def check_state_device(model: ModelConfig, device: "torch.device") -> None:
-    """Raise ConfigError for a model with layers that keep a state on a device other than the CPU."""
-    if model.state_shapes and device.type != "cpu":
+def check_state_device(model: ModelConfig, device: "torch.device", block_size: int) -> None:
+    """Raise ConfigError for a model with layers that keep a state where they cannot run, or not with these blocks.
+
+    On CUDA their recurrence goes chunk by chunk, and a state is saved at the ends of blocks: these must end chunks.
+    """
+    if not model.state_shapes or device.type == "cpu":
+        return
+    if obstacle := triton_obstacle(str(device)):
         raise ConfigError(
-            f"{model.architecture} has layers that keep a state, which run on the CPU only, not on {device}; set "
-            "device to cpu", option="device",
+            f"{model.architecture} has layers that keep a state, which run on CPUs and by Triton on CUDA devices, but "
+            f"{obstacle}; set device to cpu", option="device",
+        )  # fmt: skip
+    if block_size % STATE_CHUNK_TOKENS:
+        raise ConfigError(
+            f"{model.architecture} has layers that keep a state, which need a multiple of {STATE_CHUNK_TOKENS} tokens "
+            f"in a block on {device}, block_size is {block_size}", option="block_size",
         )  # fmt: skip
 
 

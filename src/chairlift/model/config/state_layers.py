@@ -12,6 +12,9 @@ from chairlift.core.errors import ModelError
 GATE_ACTIVATIONS = ("silu", "sigmoid")
 """Activations of the gate of a delta net's output."""
 
+STATE_CHUNK_TOKENS = 16
+"""Tokens of a chunk of Triton's recurrence (ADR 0073); a block of the KV cache must have a multiple of them there."""
+
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
@@ -20,10 +23,14 @@ class StateShape:
     Attributes:
         convolution: [width - 1, channels], the last inputs of the convolution, the oldest first.
         recurrent: [heads, key_dim, value_dim]; None for a layer with a convolution only.
+        key_heads: heads of keys, each of which serves as many of `heads` in a row.
+        chunk_tokens: tokens of a chunk of the recurrence; 0 where it goes token by token.
     """
 
     convolution: tuple[int, int]
     recurrent: tuple[int, int, int] | None = None
+    key_heads: int = 0
+    chunk_tokens: int = 0
 
     @property
     def num_elements(self) -> int:
@@ -33,6 +40,18 @@ class StateShape:
     def num_bytes(self, itemsize: int) -> int:
         """Return the bytes of the states; a number has `itemsize` bytes: 4, or 8 in a float64 model."""
         return self.num_elements * itemsize
+
+    def partial_chunk(self) -> tuple[tuple[int, int, int], tuple[int, int, int], tuple[int, int]] | None:
+        """Return the shapes of what a running sequence keeps of a chunk: keys, updates, decays; None for nothing."""
+        if self.recurrent is None or not self.chunk_tokens:
+            return None
+        heads, key_dim, value_dim = self.recurrent
+        tokens = self.chunk_tokens
+        return (tokens, self.key_heads, key_dim), (tokens, heads, value_dim), (tokens, heads)
+
+    def partial_chunk_bytes(self, itemsize: int) -> int:
+        """Return the bytes of what a running sequence keeps of a chunk, beside its states."""
+        return itemsize * sum(map(math.prod, self.partial_chunk() or ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +104,8 @@ class GatedDeltaNetConfig:
     def state(self) -> StateShape:
         """Shapes of one sequence's states."""
         return StateShape(
-            (self.conv_width - 1, self.channels), (self.num_value_heads, self.key_dim, self.value_dim)
+            (self.conv_width - 1, self.channels), (self.num_value_heads, self.key_dim, self.value_dim),
+            self.num_key_heads,
         )  # fmt: skip
 
 
@@ -142,7 +162,9 @@ class Mamba2Config:
     @property
     def state(self) -> StateShape:
         """Shapes of one sequence's states; transformers has a recurrent state with its last two axes swapped."""
-        return StateShape((self.conv_width - 1, self.channels), (self.num_heads, self.state_size, self.head_dim))
+        return StateShape(
+            (self.conv_width - 1, self.channels), (self.num_heads, self.state_size, self.head_dim), self.num_groups
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ normalised and rotated together. decoder_loading.py loads the parts.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -233,7 +233,8 @@ class TorchDecoder:
         self._table = parts.table
         self.dtype = self._table.dtype
         self._layers = tuple(parts.layers)
-        self.state_shapes = config.state_shapes
+        chunk = ops.state_chunk_tokens
+        self.state_shapes = tuple(replace(shape, chunk_tokens=chunk) for shape in config.state_shapes)
         ropes = {id(rope): rope for layer in self._layers if (rope := _rope_of(layer)) is not None}
         self._ropes = tuple(ropes.values())
         places = {each: place for place, each in enumerate(ropes)}

@@ -82,20 +82,17 @@ class GatedDeltaNet:
         query, key = self._unit_heads(heads_of_keys, ops)
         value = value.reshape(len(x), heads, config.value_dim)
         decay = (self.decay_rate * functional.softplus(a + self.dt_bias)).exp()
-        assert states.recurrent is not None, "a delta net has a recurrent state"
         out = ops.run_recurrence(
-            query, key, value, decay, b.sigmoid(), states.recurrent,
-            step,
+            query, key, value, decay, b.sigmoid(), states, step,
         )  # fmt: skip
         return self.output(self.norm(out.view(len(x), -1), gate, ops).to(x.dtype), ops)
 
     def _unit_heads(self, x: Tensor, ops: Ops) -> tuple[Tensor, Tensor]:
-        """Scale queries and keys [T, 2 * key width] to their lengths; return each as often as it serves value heads."""
+        """Scale queries and keys [T, 2 * key width] to their lengths; return each, [T, key heads, key_dim]."""
         config = self.config
         heads = x.reshape(len(x), 2 * config.num_key_heads, config.key_dim)
         scaled = wide_rms_norm(heads, self.lengths, UNIT_EPS / config.key_dim, ops)
-        repeated = scaled.repeat_interleave(config.num_value_heads // config.num_key_heads, dim=1)
-        return repeated[:, : config.num_value_heads], repeated[:, config.num_value_heads :]
+        return scaled[:, : config.num_key_heads], scaled[:, config.num_key_heads :]
 
 
 def _norm_weights(config: GatedDeltaNetConfig, like: Tensor) -> Tensor:

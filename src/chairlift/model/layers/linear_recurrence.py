@@ -6,8 +6,8 @@
     out   = stateᵀ query
 
 The sources are the recurrent form of "Gated Delta Networks" (Yang et al. 2024) and of Mamba-2 ("Transformers are SSMs",
-Dao and Gu 2024), whose key is B, whose query is C and whose value is dt · x. The chunked forms are faster on a GPU, but
-their roundings depend on how a prompt is cut; those of this form do not.
+Dao and Gu 2024), whose key is B, whose query is C and whose value is dt · x. kernels/cuda/state_kernels.py has a form
+by chunks, which rounds otherwise.
 """
 
 import torch
@@ -24,8 +24,8 @@ def run_recurrence(
     All rows go forward one token at a time, together. All tensors have the states' dtype.
 
     Args:
-        query: [T, heads, key_dim].
-        key: [T, heads, key_dim].
+        query: [T, key heads, key_dim]; each of them serves as many of the heads in a row.
+        key: [T, key heads, key_dim].
         value: [T, heads, value_dim].
         decay: [T, heads], a factor from 0 to 1.
         beta: [T, heads], share of the old value that the new one replaces; None without the delta rule.
@@ -33,6 +33,7 @@ def run_recurrence(
         step: the rows.
     """
     out = torch.zeros_like(value)
+    query, key = (each.repeat_interleave(value.shape[1] // each.shape[1], dim=1) for each in (query, key))
     # The longest rows first: those with a token left are then the first ones.
     order = sorted(range(len(step.counts)), key=lambda row: -step.counts[row])
     ends = torch.tensor(step.counts, dtype=torch.int64).cumsum(0)

@@ -74,15 +74,13 @@ class Mamba2:
         inner, key, query = mixed.split_with_sizes([config.inner_width, config.group_width, config.group_width], dim=-1)
         inner = inner.reshape(len(x), config.num_heads, config.head_dim)
         dt = functional.softplus(dt + self.dt_bias).clamp(config.min_dt, config.max_dt)
-        assert states.recurrent is not None, "a Mamba-2 layer has a recurrent state"
         out = ops.run_recurrence(
-            self._heads(query), self._heads(key), inner * dt.unsqueeze(-1), (self.decay_rate * dt).exp(), None,
-            states.recurrent, step,
+            self._groups(query), self._groups(key), inner * dt.unsqueeze(-1), (self.decay_rate * dt).exp(), None,
+            states, step,
         )  # fmt: skip
         out = out + inner * self.skip.unsqueeze(-1)
         return self.output(self.norm(out.view(len(x), -1), gate, ops).to(x.dtype), ops)
 
-    def _heads(self, x: Tensor) -> Tensor:
-        """Return B or C [T, group width] of each head, [T, heads, state_size]."""
-        groups = x.reshape(len(x), self.config.num_groups, self.config.state_size)
-        return groups.repeat_interleave(self.config.num_heads // self.config.num_groups, dim=1)
+    def _groups(self, x: Tensor) -> Tensor:
+        """Return B or C [T, group width] by group, [T, groups, state_size]."""
+        return x.reshape(len(x), self.config.num_groups, self.config.state_size)

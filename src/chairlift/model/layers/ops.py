@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import PagedKV
+from chairlift.model.batch.state_cache import LayerStates
 from chairlift.model.batch.state_step import StateStep
 from chairlift.model.config.experts_config import CLAMPED_SWIGLU, SWIGLU_LIMIT, SWIGLU_SLOPE
 from chairlift.model.kernels import float8_linear, int4_linear
@@ -55,6 +56,11 @@ class RotateAndWrite(Protocol):
 
 class Ops(Protocol):
     """The operations of a layer. Only run_recurrence changes an argument and mixes rows, those of one sequence."""
+
+    @property
+    def state_chunk_tokens(self) -> int:
+        """Tokens of a chunk of run_recurrence; 0 where it goes token by token."""
+        ...
 
     @property
     def rotate_and_write(self) -> RotateAndWrite | None:
@@ -130,10 +136,13 @@ class Ops(Protocol):
         ...
 
     def run_recurrence(
-        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, states: Tensor,
+        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, states: LayerStates,
         step: StateStep,
     ) -> Tensor:  # fmt: skip
-        """Run the recurrence of a layer with a state; see linear_recurrence.run_recurrence. Changes the states."""
+        """Run the recurrence of a layer with a state; see linear_recurrence.run_recurrence. Changes the states.
+
+        `query` and `key` may have fewer heads than `value`, each of which serves as many of these in a row.
+        """
         ...
 
 
@@ -145,6 +154,7 @@ class TorchOps:
     """
 
     rotate_and_write: RotateAndWrite | None = None
+    state_chunk_tokens: int = 0
     products: Mapping[type, Product] = {
         Tensor: functional.linear, Float8Weight: float8_linear.linear, Int4Weight: int4_linear.linear,
     }  # fmt: skip
@@ -211,11 +221,12 @@ class TorchOps:
         return torch.tanh(logits / cap) * cap
 
     def run_recurrence(
-        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, states: Tensor,
+        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, states: LayerStates,
         step: StateStep,
     ) -> Tensor:  # fmt: skip
-        """See Ops."""
-        return linear_recurrence.run_recurrence(query, key, value, decay, beta, states, step)
+        """See Ops; token by token."""
+        assert states.recurrent is not None, "a recurrence has a state"
+        return linear_recurrence.run_recurrence(query, key, value, decay, beta, states.recurrent, step)
 
 
 def clamped_swiglu(gate: Tensor, up: Tensor) -> Tensor:

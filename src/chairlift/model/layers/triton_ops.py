@@ -11,7 +11,9 @@ import triton
 from torch import Tensor
 
 from chairlift.model.attention.base import PagedKV
+from chairlift.model.batch.state_cache import LayerStates
 from chairlift.model.batch.state_step import StateStep
+from chairlift.model.config.state_layers import STATE_CHUNK_TOKENS
 from chairlift.model.kernels import float8_linear
 from chairlift.model.kernels.cuda import expert_kernels, float8_kernels, int4_kernels, state_kernels
 from chairlift.model.kernels.cuda import layer_kernels as kernels
@@ -38,6 +40,7 @@ def int4_product(x: Tensor, weight: Int4Weight, bias: Tensor | None) -> Tensor:
 class TritonOps(TorchOps):
     """Ops on a GPU, or on a CPU by Triton's interpreter; in one of DTYPES."""
 
+    state_chunk_tokens = STATE_CHUNK_TOKENS
     products: Mapping[type, Product] = {
         **TorchOps.products, Float8Weight: _float8_product, Int4Weight: int4_product,
     }  # fmt: skip
@@ -120,17 +123,32 @@ class TritonOps(TorchOps):
         return out
 
     def run_recurrence(
-        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, states: Tensor,
+        self, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, states: LayerStates,
         step: StateStep,
     ) -> Tensor:  # fmt: skip
-        """See Ops."""
-        _, heads, key_dim, value_dim = states.shape
-        dense = [each.contiguous() for each in (query, key, value, decay, decay if beta is None else beta)]
-        out, columns = torch.zeros_like(dense[2]), state_kernels.COLUMNS
-        state_kernels.recurrence_kernel[(len(step.counts), heads, -(-value_dim // columns))](
-            *dense, states, out, step.slots, step.is_fresh, step.token_bounds, step.save_bounds, step.row_saves,
-            HEADS=heads, KEY_DIM=key_dim, VALUE_DIM=value_dim, KEYS=triton.next_power_of_2(key_dim), COLUMNS=columns,
-            HAS_DELTA_RULE=beta is not None, num_warps=state_kernels.NUM_WARPS, **LAUNCH_OPTIONS,
+        """See Ops; chunk by chunk. States have partial chunks; saves are at the ends of chunks."""
+        recurrent, partial = states.recurrent, states.partial_chunk
+        assert recurrent is not None, "a recurrence has a state"
+        assert partial is not None, "states without partial chunks"
+        assert not (step.save_positions % STATE_CHUNK_TOKENS).any(), "a state is saved in the midst of a chunk"
+        _, heads, key_dim, value_dim = recurrent.shape
+        key_heads = key.shape[1]
+        query, key, value, decay = (each.contiguous() for each in (query, key, value, decay))
+        out, num_rows = value.new_zeros(value.shape), len(step.counts)
+        columns = min(state_kernels.COLUMNS, max(16, triton.next_power_of_2(value_dim)))
+        warps, stages = state_kernels.NUM_WARPS, state_kernels.NUM_STAGES
+        options = {"num_warps": warps, "num_stages": stages, **LAUNCH_OPTIONS}
+        state_kernels.recurrence_kernel[(num_rows, heads, -(-value_dim // columns))](
+            query, key, value, decay, decay if beta is None else beta.contiguous(), recurrent, partial.key,
+            partial.update, partial.decay, out, step.slots, step.starts, step.token_bounds, step.save_bounds,
+            step.row_saves, HEADS=heads, KEY_HEADS=key_heads, KEY_DIM=key_dim, VALUE_DIM=value_dim,
+            KEY_PART=state_kernels.KEY_PART, COLUMNS=columns, CHUNK=STATE_CHUNK_TOKENS,
+            HAS_DELTA_RULE=beta is not None, **options,
+        )  # fmt: skip
+        state_kernels.partial_chunk_kernel[(num_rows, key_heads)](
+            key, decay, partial.key, partial.decay, step.slots, step.starts, step.token_bounds, HEADS=heads,
+            KEY_HEADS=key_heads, KEY_DIM=key_dim, KEYS=triton.next_power_of_2(key_dim),
+            GROUP=triton.next_power_of_2(heads // key_heads), CHUNK=STATE_CHUNK_TOKENS, **options,
         )  # fmt: skip
         return out
 

@@ -25,6 +25,7 @@ from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.batch.input_batch import StepInputs
 from chairlift.model.batch.state_cache import StateCache
+from chairlift.model.batch.state_step import entry_loads
 from chairlift.model.device.device_stream import DeviceStream
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.pinned_copy import copy_from_pinned
@@ -140,6 +141,7 @@ class DeviceExecutor:
     Attributes:
         is_asynchronous: True: the masks of a step must be supplied before the next step is launched.
         loaded, backend, kv, populator: the parts that it computes with.
+        states: of a model with layers that keep some.
     """
 
     is_asynchronous = True
@@ -147,10 +149,10 @@ class DeviceExecutor:
     def __init__(
         self, loaded: LoadedModel, backend: AttentionBackend, kv: list[PagedKV], populator: PagePrefaulter, *,
         tables: DeviceInputBatch, stream: DeviceStream, host_sampler: Sampler, prompt_logprobs: PromptLogprobs,
-        max_slots: int,
+        max_slots: int, states: StateCache | None = None,
     ) -> None:  # fmt: skip
         self.loaded, self.backend, self.kv, self.populator = loaded, backend, kv, populator
-        self.states: StateCache | None = None  # check_state_device refuses models with states
+        self.states = states
         self._tables, self._stream = tables, stream
         self._host_sampler, self._host_slots = host_sampler, set[int]()
         self._prompt_logprobs, self._prompt_pooling = prompt_logprobs, PromptPooling()
@@ -227,6 +229,9 @@ class DeviceExecutor:
         # Given before the layers, which on the same stream read the copied blocks.
         if len(copies := plan.block_copies):
             self._stream.run(lambda: self.backend.copy_blocks(self.kv, copy_from_pinned(copies, self.loaded.device)))
+        if (states := self.states) is not None and len(plan.state_loads):
+            loads = entry_loads(plan.state_loads, states.num_slots)
+            self._stream.run(lambda: states.load(loads))
 
     def _release(self, slot: int) -> None:
         self._host_slots.discard(slot)
@@ -243,12 +248,15 @@ class DeviceExecutor:
         """Give the device the layers of a step without a graph, and what the host needs of the hidden states."""
         plan, model = step.plan, self.loaded.model
         inputs = self._tables.inputs(plan, self.loaded.device)
+        rows = None if self.states is None else self.states.step(plan)
         all_states: list[Tensor] = []
         step.needs_no_token = self._prompt_pooling.needs_no_token(plan)
         needs_logits = step.on_device.any()
 
         def work() -> None:
-            context = ForwardContext(inputs.batch, self.kv, self.backend, self.backend.plan(inputs.batch))
+            context = ForwardContext(
+                inputs.batch, self.kv, self.backend, self.backend.plan(inputs.batch), self.states, rows
+            )  # fmt: skip
             all_states.append(model.forward(inputs.input_ids, context))
             step.states = all_states[0].index_select(0, inputs.batch.logits_indices)
             step.logits = model.logits(step.states) if needs_logits else None

@@ -95,7 +95,7 @@ def make_executor(
     assert isinstance(tables, DeviceInputBatch), "a stream has its inputs on the device"
     executor = DeviceExecutor(
         loaded, backend, kv, populator, tables=tables, stream=stream, host_sampler=sampler,
-        prompt_logprobs=prompt_logprobs, max_slots=slots,
+        prompt_logprobs=prompt_logprobs, max_slots=slots, states=states,
     )  # fmt: skip
     # Graphs belong to one executor: that of a warm-up, which does not write, would capture them in vain.
     if writes and not (obstacle or _unwanted_graphs(loaded, config)):
@@ -124,6 +124,8 @@ def graph_obstacle(loaded: LoadedModel, backend: AttentionBackend, stream: Devic
         return f"steps in {loaded.config.dtype} without triton's kernels wait for the host"
     if isinstance(loaded.config, TransformersConfig):
         return "the model runs modules of transformers, which may wait for the host"
+    if loaded.model.state_shapes:
+        return "the host prepares the steps of layers that keep a state"
     if not backend.supports_cuda_graph:
         return f"the attention backend {type(backend).__name__} reads lengths on the host"
     return ""

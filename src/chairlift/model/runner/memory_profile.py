@@ -7,6 +7,7 @@ CUDA graphs are captured after the cache is allocated, and their memory serves n
 took, and as much again for their outputs, is added where decode steps are graphs.
 
 The temporary cache has the few blocks that its block tables name again and again, so it is small beside the real one.
+Temporary states are those of the most sequences that can run at once: slots of a step differ.
 On several ranks every rank runs the same steps, since these have collectives; the largest result counts on all.
 """
 
@@ -21,12 +22,16 @@ from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.kv_pages import allocate_kv, kv_bytes
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.batch.state_cache import StateCache, state_dtype
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.device.dtypes import torch_dtype
 from chairlift.model.device.kv_dtype import kv_cache_dtype
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.step_error_translation import StepErrors
 from chairlift.model.runner.executor_and_cuda_graph_choice import has_graphs, make_executor, run_step
 from chairlift.model.runner.free_memory import gibibytes
+from chairlift.model.runner.kv_cache_sizing import cache_budget
+from chairlift.model.runner.state_cache_sizing import size_states
 from chairlift.model.runner.warmup_and_peak_memory_plans import peak_plans
 
 NUM_BLOCKS = 2
@@ -117,17 +122,18 @@ def profile_steps(
     Raises ConfigError, with the bytes that are free, where even these steps do not fit.
     """
     memory = memory or CudaMemoryStatistics(loaded.device)
-    slots, groups = config.max_running_requests, len(loaded.model.groups.windows)
-    plans = peak_plans(config.max_batch_tokens, slots, max_model_len, config.block_size, groups)
     memory.release_cached()
     before, free = memory.allocated_bytes(), memory.free_bytes()
+    slots, groups = _most_slots(loaded, config, free), len(loaded.model.groups.windows)
+    plans = peak_plans(config.max_batch_tokens, slots, max_model_len, config.block_size, groups)
     try:
         with StepErrors(loaded.device):
             memory.reset_peak()
             cache = _temporary_cache(loaded, config, backend)
-            cache_bytes = kv_bytes(cache)
+            states = _temporary_states(loaded, slots)
+            cache_bytes = kv_bytes(cache) + (0 if states is None else states.num_bytes)
             # Made within the measurement: the executor's own tensors are a part of what steps need.
-            executor = make_executor(loaded, config, backend, cache, PagePrefaulter(()), writes=False)
+            executor = make_executor(loaded, config, backend, cache, PagePrefaulter(()), states, writes=False)
             held = memory.allocated_bytes()
             run_step(executor, next(plans))
             # Read behind the decode step and before the larger ones: graphs need the memory of decode steps only.
@@ -142,7 +148,7 @@ def profile_steps(
             f"max_model_len ({max_model_len})",
             option="max_batch_tokens", free=free,
         ) from error  # fmt: skip
-    del executor, cache
+    del executor, cache, states
     gc.collect()
     memory.release_cached()  # before the real cache is sized and allocated
     measured = max(0, peak - before - cache_bytes)
@@ -154,6 +160,22 @@ def profile_steps(
 def largest_of_ranks(communicator: Communicator | None, num_bytes: int) -> int:
     """Return the largest number of all ranks, so that each has the same number of blocks."""
     return num_bytes if communicator is None else -communicator.minimum(-num_bytes)
+
+
+def _most_slots(loaded: LoadedModel, config: RunnerConfig, free: int) -> int:
+    """Return the most sequences that can run at once: no more than half of the memory for caches has states of."""
+    shapes = loaded.model.state_shapes
+    if not shapes:
+        return config.max_running_requests
+    budget, _ = cache_budget(config.max_memory, free, 1, on_host=False)
+    itemsize = state_dtype(torch_dtype(loaded.config.dtype)).itemsize
+    return size_states(shapes, itemsize, budget, config.max_running_requests).num_slots
+
+
+def _temporary_states(loaded: LoadedModel, num_slots: int) -> StateCache | None:
+    if not loaded.model.state_shapes:
+        return None
+    return StateCache(loaded.model.state_shapes, num_slots, 0, torch_dtype(loaded.config.dtype), loaded.device)
 
 
 def _temporary_cache(loaded: LoadedModel, config: RunnerConfig, backend: AttentionBackend) -> list[PagedKV]:

@@ -18,7 +18,7 @@ from chairlift.engine.step_result import StepResult
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.batch.state_cache import StateCache
-from chairlift.model.batch.state_step import StateStep, entry_loads
+from chairlift.model.batch.state_step import entry_loads
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.layers.causal_lm_protocol import ForwardContext, TakesPlans
 from chairlift.model.runner.input_batch_choice import InputBatch, host_tables
@@ -133,10 +133,7 @@ class ModelExecutor:
             hidden = self.plan_model.forward_plan(plan, host_tables(self.tables), self.kv, self.states)
             return hidden, torch.from_numpy(plan.num_new_tokens.cumsum()[plan.sample_rows] - 1)
         inputs = self.tables.inputs(plan, self.loaded.device)
-        step = None if self.states is None else StateStep.of(
-            plan.slots, plan.num_new_tokens, plan.start_positions, plan.state_loads, plan.state_saves,
-            num_slots=self.states.num_slots, device=self.loaded.device,
-        )  # fmt: skip
+        step = None if self.states is None else self.states.step(plan)
         context = ForwardContext(
             inputs.batch, self.kv, self.backend, self.backend.plan(inputs.batch), self.states, step
         )  # fmt: skip

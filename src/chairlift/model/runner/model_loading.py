@@ -47,7 +47,7 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
     chosen: list[ModelBackend] = []
 
     def choose_backend(shape: DecoderConfig) -> ModelBackend:
-        check_state_device(shape, device)
+        check_state_device(shape, device, config.block_size)
         name = _name_of(config, shape) if config.model else None
         backend = (
             select_backend(config, shape, device, name)

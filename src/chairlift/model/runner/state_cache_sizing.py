@@ -34,16 +34,18 @@ class StateCacheSize:
         num_slots: sequences that can run at once.
         num_checkpoints: states of prefixes.
         state_bytes: memory of the state of one sequence.
+        partial_chunk_bytes: memory of what a running sequence has beside it, see PartialChunk.
     """
 
     num_slots: int
     num_checkpoints: int
     state_bytes: int
+    partial_chunk_bytes: int = 0
 
     @property
     def num_bytes(self) -> int:
         """Memory of all states."""
-        return (self.num_slots + self.num_checkpoints) * self.state_bytes
+        return (self.num_slots + self.num_checkpoints) * self.state_bytes + self.num_slots * self.partial_chunk_bytes
 
     def info(self) -> dict[str, Any]:
         """Return the fields of RunnerInfo."""
@@ -54,8 +56,9 @@ class StateCacheSize:
 
     def report(self) -> tuple[tuple[str, str], ...]:
         """Return (name, value) pairs of the startup report."""
-        is_large = self.state_bytes >= 2**20
-        size = f"{self.state_bytes / 2**20:.1f} MiB" if is_large else f"{self.state_bytes / 2**10:.1f} KiB"
+        slot_bytes = self.state_bytes + self.partial_chunk_bytes
+        is_large = slot_bytes >= 2**20
+        size = f"{slot_bytes / 2**20:.1f} MiB" if is_large else f"{slot_bytes / 2**10:.1f} KiB"
         running = f"{self.num_slots} sequences of {size}"
         return (("states", f"{running}, {self.num_checkpoints} checkpoints, {gibibytes(self.num_bytes)}"),)
 
@@ -79,22 +82,25 @@ def size_states(
     """
     # A convolution of one token has no state.
     state_bytes = max(1, sum(shape.num_bytes(itemsize) for shape in shapes))
-    if state_bytes > SLOT_SHARE * cache_bytes:
+    partial_bytes = sum(shape.partial_chunk_bytes(itemsize) for shape in shapes)
+    slot_bytes = state_bytes + partial_bytes
+    if slot_bytes > SLOT_SHARE * cache_bytes:
         raise ConfigError(
-            f"the state of one sequence has {gibibytes(state_bytes)}, but a half of the {gibibytes(cache_bytes)} for "
-            "caches is less; raise max_memory", option="max_memory", needed=state_bytes, free=cache_bytes,
+            f"the state of one sequence has {gibibytes(slot_bytes)}, but a half of the {gibibytes(cache_bytes)} for "
+            "caches is less; raise max_memory", option="max_memory", needed=slot_bytes, free=cache_bytes,
         )  # fmt: skip
-    left = max(state_bytes, cache_bytes - kv_bytes)
-    slots = min(max_running_requests, int(min(SLOT_SHARE * cache_bytes, left)) // state_bytes)
-    budget = int(min(CHECKPOINT_SHARE * cache_bytes, left - slots * state_bytes))
+    left = max(slot_bytes, cache_bytes - kv_bytes)
+    slots = min(max_running_requests, int(min(SLOT_SHARE * cache_bytes, left)) // slot_bytes)
+    budget = int(min(CHECKPOINT_SHARE * cache_bytes, left - slots * slot_bytes))
     if max_checkpoint_bytes is not None:
         budget = min(budget, max_checkpoint_bytes)
-    return StateCacheSize(slots, min(MAX_CHECKPOINTS, budget // state_bytes), state_bytes)
+    return StateCacheSize(slots, min(MAX_CHECKPOINTS, budget // state_bytes), state_bytes, partial_bytes)
 
 
 def plan_states(
-    options: RunnerConfig, model: ModelConfig, free: FreeMemory, step_bytes: int, pool: KVCacheShape, *, on_host: bool
-) -> StateCacheSize | None:
+    options: RunnerConfig, model: ModelConfig, free: FreeMemory, step_bytes: int, pool: KVCacheShape, *,
+    shapes: Sequence[StateShape], on_host: bool,
+) -> StateCacheSize | None:  # fmt: skip
     """Return the states of a model; None for a model without.
 
     Args:
@@ -103,17 +109,18 @@ def plan_states(
         free: measured after the weights were loaded.
         step_bytes: what a step needs beside caches.
         pool: shape of the KV cache.
+        shapes: of one sequence, by layer with a state, as the loaded model has them.
         on_host: whether the states lie in host memory, where checkpoints by default have no more than cached blocks.
 
     Raises ConfigError.
     """
-    if not model.state_shapes:
+    if not shapes:
         return None
     budget, _ = cache_budget(options.max_memory, max(0, free.num_bytes - step_bytes), free.num_sharers, on_host)
     windows = model.layer_groups.windows
     is_default = on_host and options.max_memory is None and options.num_blocks is None
     return size_states(
-        model.state_shapes, state_dtype(torch_dtype(model.dtype)).itemsize, budget, options.max_running_requests,
+        shapes, state_dtype(torch_dtype(model.dtype)).itemsize, budget, options.max_running_requests,
         kv_bytes=(full_length_blocks(pool, windows) + SPARE_BLOCKS) * pool.page_bytes,
         max_checkpoint_bytes=CACHED_BYTES if is_default else None,
     )  # fmt: skip

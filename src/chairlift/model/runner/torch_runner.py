@@ -307,7 +307,10 @@ class TorchRunner:
             shape, free = agree_on_sizes(loaded.communicator, shape, free, on_host=on_host)
         groups = loaded.model.groups
         largest, step = memory_shapes(config, shape, groups, max_model_len)
-        states = plan_states(config, shape, free, (profiled or step).peak_bytes(), largest, on_host=on_host)
+        states = plan_states(
+            config, shape, free, (profiled or step).peak_bytes(), largest, shapes=loaded.model.state_shapes,
+            on_host=on_host,
+        )  # fmt: skip
         reserved = 0 if states is None else states.num_bytes
 
         def size(length: int) -> tuple[KVCacheShape, KVCacheSize]:

@@ -112,7 +112,7 @@ def _lines(capabilities: Sequence[int], part: int, num_parts: int) -> Iterator[s
         for capability in capabilities:
             if capability < variant.min_capability:
                 continue
-            needs = {"needs_tensor_cores": variant.needs_tensor_cores}
+            needs = {"needs_tensor_cores": variant.needs_tensor_cores, "max_fma": variant.max_fma}
             yield json.dumps(asdict(compile_kernel(variant, capability)) | needs)
 
 

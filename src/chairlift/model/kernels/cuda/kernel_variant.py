@@ -24,6 +24,7 @@ class KernelVariant:
         num_warps, num_stages: launch options.
         needs_tensor_cores: whether its products must use the instructions for tiles of a whole warp group (wgmma),
             where the GPU has them.
+        max_fma: most fused multiply-adds in its code, which products of tiles without tensor cores have.
         min_capability: least compute capability, times ten, that has its instructions.
     """
 
@@ -35,6 +36,7 @@ class KernelVariant:
     num_warps: int = 4
     num_stages: int = 3
     needs_tensor_cores: bool = False
+    max_fma: int = 0
     min_capability: int = 0
 
 
