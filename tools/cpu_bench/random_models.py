@@ -1,9 +1,10 @@
 """make_model(): writes a model folder with a real model's shape, random weights and a small new tokenizer."""
 
 import importlib
+import json
 import random
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,14 @@ def make_model(name: str, folder: Path) -> None:
         setattr(model.generation_config, field, value)
     _train_tokenizer().save_pretrained(folder)
     model.save_pretrained(folder)
+    if "layer_types" in shape:
+        _write_layer_types(folder / "config.json", shape["layer_types"])
+
+
+def _write_layer_types(config: Path, kinds: Sequence[str]) -> None:
+    """Write the names that published files have: transformers 5 writes its own, which llama.cpp's converter ignores."""
+    fields = json.loads(config.read_text(encoding="utf-8"))
+    config.write_text(json.dumps({**fields, "layer_types": kinds}, indent=2) + "\n", encoding="utf-8")
 
 
 def _train_tokenizer() -> Any:
