@@ -36,7 +36,7 @@ class GGUFContents:
     def check_shape(self, key: str, end: str, *expected: int) -> None:
         """Raise ModelError, which names `key`, unless each tensor `blk.N.{end}.weight` has the expected shape.
 
-        So sizes are bound before lists of as many rows are made.
+        So sizes are checked before lists of as many rows are made.
         """
         for name, shape in self.shapes.items():
             if name.startswith("blk.") and name.endswith(f".{end}.weight") and shape != expected:
