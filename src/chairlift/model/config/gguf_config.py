@@ -101,8 +101,10 @@ def _experts(
     if not architecture.expert_count_field:
         raise read.unsupported("expert_count", f"is {count}, so the model is a mixture of experts")
     stacked = next((shape for name, shape in shapes.items() if STACKED_EXPERTS.fullmatch(name)), ())
-    if stacked[:1] != (count,):  # bounds what is built for each expert
-        raise read.invalid("expert_count", f"is {count}, but the file has no tensors of so many experts")
+    if not stacked:
+        raise read.unsupported("expert_count", f"is {count} in a file without tensors of all experts")
+    if stacked[0] != count:  # bounds what is built for each expert
+        raise read.invalid("expert_count", f"is {count}, but the file has tensors of {stacked[0]} experts")
     if (scale := read.number_or_zero("expert_weights_scale")) not in (0, 1):
         raise read.unsupported("expert_weights_scale", f"is {scale}, not 1")
     if (groups := read.count_or_none("expert_group_count") or 0) > 1:
