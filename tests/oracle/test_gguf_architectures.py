@@ -141,6 +141,35 @@ def test_what_cannot_be_computed_is_refused(kind: str, changes: dict[str, Any], 
     assert text in str(raised.value) and "use the original model in safetensors" in str(raised.value)
 
 
+LARGEST = 2**31 - 1
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("qwen3_5", {"ssm.state_size": LARGEST},
+     "qwen35.ssm.state_size requires shape (8589934716, 4) of tensor blk.0.ssm_conv1d.weight, which has (256, 4)"),
+    ("qwen3_next", {"ssm.conv_kernel": LARGEST}, "qwen3next.ssm.state_size requires shape (256, 2147483647)"),
+    ("qwen3_5", {"attention.head_count": 2**20}, "qwen35.attention.head_count requires shape (134217728, 256)"),
+    ("granite_hybrid", {"ssm.conv_kernel": LARGEST}, "granitehybrid.ssm.state_size requires shape"),
+    ("lfm2", {"shortconv.l_cache": LARGEST}, "lfm2.shortconv.l_cache requires shape (256, 2147483647)"),
+    ("qwen3_moe", {"expert_count": LARGEST},
+     "qwen3moe.expert_count is 2147483647, but the file has tensors of 8 experts"),
+    ("gpt_oss", {"expert_feed_forward_length": LARGEST},
+     "gpt-oss.expert_feed_forward_length is 2147483647, but experts in the file have 256 neurons"),
+    ("gemma2", {"embedding_length": LARGEST}, "not [vocab_size, embedding_length 2147483647]"),
+]  # fmt: skip
+
+
+@for_each(("kind", "changes", "text"), WRONG)
+def test_sizes_that_the_tensors_do_not_have_are_named_before_anything_has_them(
+    kind: str, changes: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    write_gguf(tmp_path / "a.gguf", kind, MIXES["Q8_0"])
+    gguf = read_gguf(tmp_path / "a.gguf")
+    section = gguf.metadata["general.architecture"]
+    metadata = gguf.metadata | {f"{section}.{key}": value for key, value in changes.items()}
+    with pytest.raises(ModelError) as raised:
+        folder_contents(replace(gguf, metadata=metadata))
+    assert text in str(raised.value)
+
+
 def test_a_decay_that_grows_is_named(tmp_path: Path) -> None:
     write_gguf(tmp_path / "a.gguf", "qwen3_5", MIXES["F32"])
     tensor = read_gguf(tmp_path / "a.gguf").tensors["blk.0.ssm_a"]

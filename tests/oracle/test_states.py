@@ -11,6 +11,7 @@ from chairlift import LLM, AsyncLLM, SamplingParams
 from support_interpreted_gpu import compute_elements_alike, interpret_gpu
 from support_models import HYBRIDS, VOCAB_SIZE, save_tiny
 from support_native import need_native
+from support_shares import FULL
 
 KINDS = ("qwen3_5", "lfm2", "granite_hybrid")
 PARAMS = SamplingParams(temperature=0, max_tokens=12, logprobs=1, ignore_eos=True)
@@ -91,6 +92,10 @@ def test_each_turn_of_a_conversation_computes_only_what_is_new(kind: str, tmp_pa
 
 
 SHORT = SamplingParams(temperature=0, max_tokens=3, logprobs=1, ignore_eos=True)
+TWO_LAYERS = {
+    "qwen3_5": {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]},
+    "lfm2": {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]},
+}
 OF_GPUS: dict[str, Any] = {"attention_backend": "triton", "deterministic": True}
 
 
@@ -99,7 +104,7 @@ OF_GPUS: dict[str, Any] = {"attention_backend": "triton", "deterministic": True}
 def test_the_kernels_of_gpus_have_the_same_bits_however_a_prompt_is_cut(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, prompts = save_tiny(kind, tmp_path), [PROMPTS[3], PROMPTS[0]]
+    folder, prompts = save_tiny(kind, tmp_path, **({} if FULL else TWO_LAYERS.get(kind, {}))), [PROMPTS[3], PROMPTS[0]]
     expected = [tokens for tokens, _ in made(folder, prompts, SHORT, dtype="float64")]
     interpret_gpu(monkeypatch)
     compute_elements_alike(monkeypatch)
@@ -116,7 +121,7 @@ def test_the_kernels_of_gpus_go_on_from_a_checkpoint_with_the_same_bits(
     """A part of the reply was decoded up to the checkpoint; without the cache it is a part of the next prompt."""
     interpret_gpu(monkeypatch)
     compute_elements_alike(monkeypatch)
-    folder, prompt = save_tiny(kind, tmp_path), PROMPTS[2][:30]
+    folder, prompt = save_tiny(kind, tmp_path, **({} if FULL else TWO_LAYERS.get(kind, {}))), PROMPTS[2][:30]
     with LLM(folder, num_blocks=100, dtype="float32", **OF_GPUS) as llm:
         reply = llm.generate([prompt], SHORT, use_tqdm=False)[0].outputs[0]
         longer = [*prompt, *reply.token_ids, 8, 9]

@@ -51,18 +51,6 @@ def test_loads_copy_the_states_as_they_were_before() -> None:
     assert values(cache) == [[3.0, 0.0, 2.0, 4.0, 4.0]] * 3
 
 
-def test_a_slot_is_saved_to_a_checkpoint() -> None:
-    cache = numbered()
-    cache.save(1, 0)
-    assert values(cache) == [[0.0, 1.0, 2.0, 1.0, 4.0]] * 3
-
-
-def test_an_entry_is_cleared() -> None:
-    cache = numbered()
-    cache.clear(2)
-    assert values(cache) == [[0.0, 1.0, 0.0, 3.0, 4.0]] * 3
-
-
 def test_slots_have_partial_chunks_where_the_recurrence_goes_by_chunks() -> None:
     cache = StateCache([CHUNKED, SHAPES[1]], 3, 2, torch.bfloat16, CPU)
     first, second = cache.layers

@@ -244,6 +244,7 @@ def test_a_converted_model_computes_the_logits_of_the_original(case: str) -> Non
 
 UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
     ("qwen2", {"expert_count": 8}, "qwen2.expert_count is 8, so the model is a mixture of experts"),
+    ("llama", {"expert_count": 8}, "llama.expert_count is 8 in a file without tensors of all experts"),
     ("llama", {"attention__causal": False}, "llama.attention.causal is false, so tokens attend to later ones"),
     ("llama", {"attention__head_count": [4, 4, 2]}, "llama.attention.head_count differs between layers ([2, 4])"),
     ("llama", {"feed_forward_length": [96, 0, 96]}, "llama.feed_forward_length differs between layers ([0, 96])"),

@@ -113,18 +113,6 @@ class StateCache:
             num_slots=self.num_slots, device=self._device,
         )  # fmt: skip
 
-    def save(self, slot: int, checkpoint: int) -> None:
-        """Copy the states of a slot to a checkpoint; by chunks these are those of a sequence that ends with one."""
-        for layer in self.layers:
-            for tensor in layer.tensors():
-                tensor[self.num_slots + checkpoint].copy_(tensor[slot])
-
-    def clear(self, entry: int) -> None:
-        """Set the states of an entry to zeros. A sequence that starts at position 0 does not need it."""
-        for layer in self.layers:
-            for tensor in layer.tensors():
-                tensor[entry].zero_()
-
     @property
     def num_bytes(self) -> int:
         """Bytes of all states."""

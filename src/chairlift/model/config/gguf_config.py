@@ -35,6 +35,9 @@ FLOAT32_MATRICES = re.compile(
 )
 """Small matrices that the converter writes in float32, whatever the type of the others is."""
 
+STACKED_EXPERTS = re.compile(r"blk\.\d+\.ffn_down_exps\.weight")
+"""Tensors [experts, hidden_size, neurons]."""
+
 END_TOKENS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """Tokens that end a sequence, a turn and a message."""
 
@@ -67,7 +70,7 @@ def config_fields(
     tokenizer = GGUFMetadataReader(metadata, "tokenizer.ggml", name)
     if not read.flag_or("attention.causal", True):
         raise read.unsupported("attention.causal", "is false, so tokens attend to later ones")
-    experts = _experts(read, architecture)
+    experts = _experts(read, architecture, tensor_shapes)
     sizes = _sizes(read, architecture, tensor_shapes)
     fields = {
         "architectures": [architecture.architecture],
@@ -88,24 +91,33 @@ def config_fields(
     return {**fields, **architecture.read_fields(GGUFContents(read, tensor_shapes, fields))}
 
 
-def _experts(read: GGUFMetadataReader, architecture: GGUFArchitecture) -> dict[str, int]:
-    """Return the fields for the number of experts and their neurons. Raises UnsupportedModel."""
+def _experts(
+    read: GGUFMetadataReader, architecture: GGUFArchitecture, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, int]:
+    """Return the fields for the number of experts and their neurons. Raises UnsupportedModel and ModelError."""
     count = read.count_or_none("expert_count") or 0
     if not count:
         return {}
     if not architecture.expert_count_field:
         raise read.unsupported("expert_count", f"is {count}, so the model is a mixture of experts")
+    stacked = next((shape for name, shape in shapes.items() if STACKED_EXPERTS.fullmatch(name)), ())
+    if not stacked:
+        raise read.unsupported("expert_count", f"is {count} in a file without tensors of all experts")
+    if stacked[0] != count:  # bounds what is built for each expert
+        raise read.invalid("expert_count", f"is {count}, but the file has tensors of {stacked[0]} experts")
     if (scale := read.number_or_zero("expert_weights_scale")) not in (0, 1):
         raise read.unsupported("expert_weights_scale", f"is {scale}, not 1")
     if (groups := read.count_or_none("expert_group_count") or 0) > 1:
         raise read.unsupported("expert_group_count", f"is {groups}, not 1")
     if (kind := read.count_or_none("expert_gating_func") or SOFTMAX_OF_ALL) != SOFTMAX_OF_ALL:
         raise read.unsupported("expert_gating_func", f"is {kind}, not that of a softmax")
-    size = "expert_feed_forward_length" if "expert_feed_forward_length" in read else "feed_forward_length"
+    key = "expert_feed_forward_length" if "expert_feed_forward_length" in read else "feed_forward_length"
+    if (size := read.layer_size(key, read.size("block_count"))) != stacked[-1]:
+        raise read.invalid(key, f"is {size}, but experts in the file have {stacked[-1]} neurons")
     return {
         architecture.expert_count_field: count,
         "num_experts_per_tok": read.size("expert_used_count"),
-        architecture.expert_size_field: read.layer_size(size, read.size("block_count")),
+        architecture.expert_size_field: size,
     }
 
 
@@ -166,11 +178,11 @@ def _head_dim(read: GGUFMetadataReader, hidden: int, heads: int) -> int:
 
 def _vocab_size(read: GGUFMetadataReader, tokenizer: GGUFMetadataReader, shapes: Mapping[str, tuple[int, ...]]) -> int:
     """Return the rows of the embedding, which decide; for a file without it, what the keys contain."""
-    stated = read.size("vocab_size") if "vocab_size" in read else None
+    stated, width = read.size("vocab_size") if "vocab_size" in read else None, read.size("embedding_length")
     if (shape := shapes.get(EMBEDDING)) is None:
         return stated or tokenizer.list_length("tokens")
-    if len(shape) != 2 or not 0 < shape[0] <= MAX_INT32:
-        reason = f"has shape {shape}, not [vocab_size, embedding_length]"
+    if len(shape) != 2 or not 0 < shape[0] <= MAX_INT32 or shape[1] != width:
+        reason = f"has shape {shape}, not [vocab_size, embedding_length {width}]"
         raise ModelError(f"{read.file_name}: tensor {EMBEDDING} {reason}", file=read.file_name, tensor=EMBEDDING)
     if "tokens" in tokenizer and (count := tokenizer.list_length("tokens")) > shape[0]:
         reason = f"has {shape[0]} rows for {count} tokens"

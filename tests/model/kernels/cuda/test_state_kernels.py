@@ -120,19 +120,20 @@ def recurrent(cache: StateCache) -> Tensor:
 CASES = [(shape, has_beta, dtype) for shape in SHAPES for has_beta in (True, False) for dtype in (F32, F64)]
 
 
-@for_each(("shape", "has_beta", "dtype"), CASES if FULL else CASES[:2] + CASES[5:6] + CASES[-1:])
+@for_each(("shape", "has_beta", "dtype"), CASES if FULL else (CASES[4], CASES[-1]))
 def test_random_steps_of_several_sequences_equal_the_recurrence_token_by_token(
     shape: Shape, has_beta: bool, dtype: torch.dtype
 ) -> None:
     rng = random.Random(f"{shape} {has_beta}")
-    sequences = [random_tokens(rng.randrange(20, 60), shape, dtype, has_beta, seed) for seed in range(3)]
+    longest, counts_of_steps = (60, (1, 5, 16, 40)) if FULL else (36, (5, 16, 40))
+    sequences = [random_tokens(rng.randrange(20, longest), shape, dtype, has_beta, seed) for seed in range(3)]
     cache, exact = make_cache(shape, dtype), make_cache(shape, dtype, 0)
     starts, slots, limit = [0, 0, 0], [2, 0, 3], TOLERANCE[dtype]
     while any(start < len(tokens.key) for start, tokens in zip(starts, sequences, strict=True)):
         active = [at for at in range(3) if starts[at] < len(sequences[at].key) and rng.random() < 0.8]
         if not active:
             continue
-        counts = {at: min(rng.choice((1, 5, 16, 40)), len(sequences[at].key) - starts[at]) for at in active}
+        counts = {at: min(rng.choice(counts_of_steps), len(sequences[at].key) - starts[at]) for at in active}
         parts = joined([sequences[at].part(starts[at], starts[at] + counts[at]) for at in active], rng.choice((0, 2)))
         step = make_step([(slots[at], counts[at], starts[at]) for at in active])
         found = OPS.run_recurrence(*parts, cache.layers[0], step)
@@ -155,7 +156,9 @@ def test_a_row_cut_anywhere_has_the_same_bits(has_beta: bool) -> None:
     whole, saves = make_cache(shape, F32), [(C, 0), (2 * C, 1)]
     outputs = run_cut(tokens, whole, [length], saves=saves)
     assert torch.equal(recurrent(whole)[NUM_SLOTS + 1], recurrent(whole)[1])
-    cuts = [[1] * length, [C, C, 3], [5, 2 * C - 5, 3], [length - 1, 1], [C - 1, 1, C + 1, 2], [C + 1, C - 1, 3]]
+    cuts = [[C, C, 3], [5, 2 * C - 5, 3], [C - 1, 1, C + 1, 2]]
+    if FULL:
+        cuts += [[1] * length, [length - 1, 1], [C + 1, C - 1, 3]]
     for counts in cuts:
         cache = make_cache(shape, F32)
         assert torch.equal(run_cut(tokens, cache, counts, saves=saves), outputs), counts

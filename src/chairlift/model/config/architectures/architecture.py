@@ -33,6 +33,15 @@ class GGUFContents:
     shapes: Mapping[str, tuple[int, ...]]
     fields: Mapping[str, Any]
 
+    def check_shape(self, key: str, end: str, *expected: int) -> None:
+        """Raise ModelError, which names `key`, unless each tensor `blk.N.{end}.weight` has the expected shape.
+
+        So sizes are checked before lists of as many rows are made.
+        """
+        for name, shape in self.shapes.items():
+            if name.startswith("blk.") and name.endswith(f".{end}.weight") and shape != expected:
+                raise self.read.invalid(key, f"requires shape {expected} of tensor {name}, which has {shape}")
+
 
 @dataclass(frozen=True, slots=True)
 class FileOrder:

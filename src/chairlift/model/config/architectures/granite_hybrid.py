@@ -128,14 +128,15 @@ def _read_gguf(contents: GGUFContents) -> Mapping[str, Any]:
     inner, heads = read.size("ssm.inner_size"), read.size("ssm.time_step_rank")
     if inner % hidden or inner % heads:
         raise read.unsupported("ssm.inner_size", f"is {inner}, not a multiple of {hidden} and of {heads} heads")
+    width, state_size, groups = read.size("ssm.conv_kernel"), read.size("ssm.state_size"), read.size("ssm.group_count")
+    contents.check_shape("ssm.state_size", "ssm_conv1d", inner + 2 * groups * state_size, width)
     rotates = read.flag_or("rope.scaling.finetuned", True)
     first = kv_heads.index(0) if 0 in kv_heads else 0
     return {
         "layer_types": [FULL if count else LINEAR for count in kv_heads],
         "position_embedding_type": "rope" if rotates else "nope",
         "mamba_n_heads": heads, "mamba_d_head": inner // heads, "mamba_expand": inner // hidden,
-        "mamba_d_state": read.size("ssm.state_size"), "mamba_n_groups": read.size("ssm.group_count"),
-        "mamba_d_conv": read.size("ssm.conv_kernel"), "mamba_proj_bias": False,
+        "mamba_d_state": state_size, "mamba_n_groups": groups, "mamba_d_conv": width, "mamba_proj_bias": False,
         "mamba_conv_bias": f"blk.{first}.ssm_conv1d.bias" in shapes,
         "num_local_experts": fields.get("num_local_experts", 0),
         "shared_intermediate_size": read.size_or("expert_shared_feed_forward_length", fields["intermediate_size"]),

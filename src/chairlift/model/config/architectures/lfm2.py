@@ -78,9 +78,11 @@ _GGUF_LAYER = {
 def _read_gguf(contents: GGUFContents) -> Mapping[str, Any]:
     read, fields = contents.read, contents.fields
     kv_heads = read.layer_counts("attention.head_count_kv", fields["num_hidden_layers"])
+    width = read.size("shortconv.l_cache")
+    contents.check_shape("shortconv.l_cache", "shortconv.conv", fields["hidden_size"], width)
     return {
         "layer_types": [FULL if count else CONVOLUTION for count in kv_heads],
-        "norm_eps": fields["rms_norm_eps"], "conv_L_cache": read.size("shortconv.l_cache"),
+        "norm_eps": fields["rms_norm_eps"], "conv_L_cache": width,
     }  # fmt: skip
 
 

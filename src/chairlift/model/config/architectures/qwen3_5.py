@@ -119,10 +119,14 @@ _GGUF_LAYER = {
 
 def read_gguf_delta_net(contents: GGUFContents) -> dict[str, Any]:
     """Return the fields of gated delta nets, and the kinds of layers."""
-    read, layers = contents.read, contents.fields["num_hidden_layers"]
+    read, fields, layers = contents.read, contents.fields, contents.fields["num_hidden_layers"]
     inner, heads = read.size("ssm.inner_size"), read.size("ssm.time_step_rank")
     if inner % heads:
         raise read.unsupported("ssm.inner_size", f"is {inner}, not a multiple of {heads} heads")
+    width, key_dim, key_heads = read.size("ssm.conv_kernel"), read.size("ssm.state_size"), read.size("ssm.group_count")
+    contents.check_shape("ssm.state_size", "ssm_conv1d", inner + 2 * key_heads * key_dim, width)
+    rows = 2 * fields["num_attention_heads"] * fields["head_dim"]  # queries and gates
+    contents.check_shape("attention.head_count", "attn_q", rows, fields["hidden_size"])
     if read.is_list("attention.recurrent_layers"):
         has_state = read.layer_flags("attention.recurrent_layers", read.size("block_count"))
     else:
@@ -130,9 +134,8 @@ def read_gguf_delta_net(contents: GGUFContents) -> dict[str, Any]:
         has_state = [(layer + 1) % period != 0 for layer in range(layers)]
     return {
         "layer_types": [LINEAR if each else FULL for each in has_state[:layers]],
-        "linear_conv_kernel_dim": read.size("ssm.conv_kernel"), "linear_key_head_dim": read.size("ssm.state_size"),
-        "linear_value_head_dim": inner // heads, "linear_num_key_heads": read.size("ssm.group_count"),
-        "linear_num_value_heads": heads,
+        "linear_conv_kernel_dim": width, "linear_key_head_dim": key_dim, "linear_value_head_dim": inner // heads,
+        "linear_num_key_heads": key_heads, "linear_num_value_heads": heads,
     }  # fmt: skip
 
 
