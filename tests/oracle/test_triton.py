@@ -68,9 +68,7 @@ def groups_of(folder: Path) -> int:
     return len(read_config(folder).layer_groups.windows)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_greedy_tokens_equal_generate(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    architecture = ARCHITECTURES[(6 + seed) % len(ARCHITECTURES)]
+def check_greedy_run(architecture: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save_tiny(architecture, tmp_path, 1)
     interpret_gpu(monkeypatch)
     run = scheduling_run(seed, groups_of(folder), **SMALL)
@@ -81,6 +79,19 @@ def test_greedy_tokens_equal_generate(seed: int, tmp_path: Path, monkeypatch: py
     for request in greedy:
         assert played.last[request.request_id].error is None
         check_greedy(architecture, request, played.tokens[request.request_id])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_greedy_tokens_equal_generate(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_greedy_run(ARCHITECTURES[(6 + seed) % len(ARCHITECTURES)], seed, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("seed", range(8) if FULL else [3])
+@pytest.mark.parametrize("kind", ["gemma4", "gemma4_dense", "gemma4_moe"])
+def test_greedy_tokens_of_layers_with_several_shapes_equal_generate(
+    kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_greedy_run(kind, seed, tmp_path, monkeypatch)
 
 
 @pytest.mark.full

@@ -1,12 +1,10 @@
 """allocate_kv: layers of several shapes have parts of pages, which are moved and counted as a whole."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 
-from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend, PagedKV, copy_blocks, whole_pages
 from chairlift.model.attention.kv_pages import allocate_kv, kv_bytes
 from chairlift.model.attention.reference import ReferenceAttention
@@ -94,12 +92,3 @@ def test_pages_are_released_as_a_whole(backend: str) -> None:
     kept = [layer.key[: blocks // 2] for layer in kv]
     assert released >= 2 * HUGE_PAGE and all((each == 1.0).all() for each in kept)
     assert all((layer.key[blocks * 3 // 4] == 0.0).all() for layer in kv)
-
-
-def test_a_backend_whose_layers_need_one_shape_is_refused() -> None:
-    class OneShape:
-        def allocate_kv_cache(self, *_: Any) -> list[PagedKV]:
-            raise AssertionError("nothing is allocated")
-
-    with pytest.raises(ConfigError, match="layers have key/value heads of several numbers or widths; set attention_b"):
-        allocate_kv(OneShape(), UNEVEN, BLOCKS, BLOCK_SIZE, torch.float32, CPU)  # type: ignore[arg-type]

@@ -12,9 +12,11 @@ from chairlift.model.config.attention_backend_names import (
     LIBRARY_BACKENDS,
     LIBRARY_MODULES,
     check_backend_name,
+    check_cache_shapes,
     installed_backends,
     resolve_backend_name,
 )
+from support_attention_shapes import SHAPES, attention_config
 from support_cuda_device import simulate_gpu
 
 
@@ -38,3 +40,14 @@ def test_every_name_and_alias_passes_the_check_and_others_do_not() -> None:
         check_backend_name(name)
     with pytest.raises(ConfigError, match="attention_backend 'Torch' is unknown; known are auto, torch, triton"):
         check_backend_name("Torch")
+
+
+def test_backends_of_packages_are_refused_where_layers_have_several_shapes() -> None:
+    several = attention_config(**SHAPES["equal widths"]).layer_groups
+    for name in ("auto", *BACKENDS, "torch_native", "TRITON_ATTN"):
+        check_cache_shapes(name, several)
+    for name in (*LIBRARY_BACKENDS, "FLASH_ATTN"):
+        check_cache_shapes(name, attention_config(**SHAPES["one shape"]).layer_groups)
+        message = f"attention_backend '{name}' cannot run a model whose layers have key/value heads of several numbers"
+        with pytest.raises(ConfigError, match=message):
+            check_cache_shapes(name, several)

@@ -76,5 +76,15 @@ def test_an_attention_backend_that_cannot_run_is_refused_before_the_weights_are_
         load(RunnerConfig(**options, attention_backend="torch"))
 
 
+def test_a_package_s_backend_is_refused_for_heads_of_several_shapes_before_the_weights_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_tiny("gemma4", tmp_path)
+    monkeypatch.setattr(Checkpoint, "loader", lambda *_: ParameterLoader(read_weights, join=lambda parts: parts[0]))
+    options = {"model": str(tmp_path), "device": "cpu", "kernels": "torch", "attention_backend": "flashinfer"}
+    with pytest.raises(ConfigError, match="attention_backend 'flashinfer' cannot run a model whose layers have"):
+        load(RunnerConfig(**options))
+
+
 def read_weights(*arguments: object, **options: object) -> None:
     raise AssertionError("the weights are read")

@@ -11,7 +11,6 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend, PagedKV, whole_pages
 from chairlift.model.config.layer_groups import CachePlace, LayerGroups
 
@@ -29,17 +28,13 @@ def allocate_kv(
     backend: AttentionBackend, groups: LayerGroups, num_blocks: int, block_size: int, dtype: torch.dtype,
     device: torch.device,
 ) -> list[PagedKV]:  # fmt: skip
-    """Allocate a PagedKV for each of groups.caches. Raises ConfigError where the backend cannot have such a cache."""
+    """Allocate a PagedKV for each of groups.caches. Raises ConfigError for a dtype or shape that the backend lacks."""
     if not groups.has_several_shapes:
         shape = groups.caches[0].shape
         return backend.allocate_kv_cache(
             len(groups.caches), num_blocks, block_size, shape.num_kv_heads, shape.head_dim, dtype, device
         )
-    if not isinstance(backend, SharesPages):
-        raise ConfigError(
-            "this attention backend cannot run a model whose layers have key/value heads of several numbers or widths; "
-            "set attention_backend to torch, or to triton on a GPU", option="attention_backend",
-        )  # fmt: skip
+    assert isinstance(backend, SharesPages), "check_cache_shapes refuses other backends"
     (pages,) = backend.allocate_kv_cache(1, num_blocks, block_size, 1, groups.page_width, dtype, device)
     return [backend.part_of_pages(pages, place) for place in groups.caches]
 

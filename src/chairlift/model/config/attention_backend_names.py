@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Mapping
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.device.triton_package import triton_obstacle
 
 AUTO = "auto"
@@ -64,6 +65,16 @@ def check_backend_name(name: str) -> None:
     if name not in (*known, *BACKEND_ALIASES):
         raise ConfigError(
             f"attention_backend {name!r} is unknown; known are {', '.join(known)}", option="attention_backend"
+        )
+
+
+def check_cache_shapes(name: str, groups: LayerGroups) -> None:
+    """Raise ConfigError for a package's backend and layers whose heads in the cache differ in number or width."""
+    if groups.has_several_shapes and BACKEND_ALIASES.get(name, name) in LIBRARY_BACKENDS:
+        raise ConfigError(
+            f"attention_backend {name!r} cannot run a model whose layers have key/value heads of several numbers or "
+            "widths; leave attention_backend out, or set it to torch, or to triton on a GPU",
+            option="attention_backend",
         )
 
 

@@ -10,6 +10,7 @@ from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.select_backend import select_backend
 from chairlift.model.backends.sharded_backend import ShardedBackend
+from chairlift.model.config.attention_backend_names import check_cache_shapes
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.device_option import (
     check_kv_cache_device,
@@ -57,6 +58,7 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
             )
         )
         if backend.attention() is None:
+            check_cache_shapes(config.attention_backend, shape.layer_groups)
             backend_factory(config.attention_backend, str(device), str(shape.dtype), deterministic=config.deterministic)
         chosen.append(backend)
         return backend
