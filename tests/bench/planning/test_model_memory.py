@@ -12,6 +12,7 @@ from chairlift.model.batch.kv_cache_shape import full_length_blocks, kv_cache_sh
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.loading.model_building import parameter_shapes
 from chairlift.model.runner.model_facts import weight_bytes
+from support_architectures import config_of
 from support_attention_shapes import SHAPES, attention_config
 from support_planning import TINY, loaded_config, published_shape
 from support_shares import for_each
@@ -57,6 +58,13 @@ def test_parameters_of_layers_of_several_shapes_are_those_of_the_tensors(shapes:
     config = attention_config(**SHAPES[shapes])
     found = shape_of_loaded(asdict(config), {})
     assert found.parameters == sum(math.prod(shape) for shape in parameter_shapes(config).values())
+
+
+@for_each("kind", ["gemma4", "gemma4_dense", "gemma4_moe"])
+def test_weights_of_gemma_4_are_those_of_the_tensors(kind: str) -> None:
+    config = config_of(kind)
+    found = ModelMemory(shape=shape_of_loaded(asdict(config), {}), dtype="float32")
+    assert found.weights == 4 * sum(math.prod(shape) for shape in parameter_shapes(config).values())
 
 
 def test_windows_bound_the_kv_cache() -> None:

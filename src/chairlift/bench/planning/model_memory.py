@@ -163,7 +163,8 @@ class ModelMemory:
             tables += self.head_bytes * (shape.head if pipeline == 1 else shape.table * is_last)
             tables += self.head_bytes * (shape.inputs_table + shape.inputs_projection) * (stage == 0)
             matrices = sum(layers[span.start : span.stop])
-            small = sum(vectors[span.start : span.stop]) + shape.hidden_size * is_last
+            norms = shape.hidden_size * is_last + shape.inputs_size * (stage == 0)
+            small = sum(vectors[span.start : span.stop]) + norms
             stages.append((matrices + tables) / tensor + small * self.itemsize)
         return math.ceil(max(stages))
 
