@@ -33,11 +33,11 @@ API void* chairlift_decoder_new(void* pool, const char* instruction_set);
 API int chairlift_add_buffer(void* decoder, int kind, int width, int quantization);
 API void chairlift_add_attention(
     void* decoder, int in, int out, int group, int cache_index, int num_heads, int num_kv_heads, int head_dim,
-    int block_size, float scale, float softcap, int window, const float* sinks);
+    int block_size, size_t block_elements, float scale, float softcap, int window, const float* sinks);
 API void chairlift_add_rope_cache(
     void* decoder, int in, int out, int group, int cache_index, int num_heads, int num_kv_heads, int head_dim,
-    int block_size, const float* norm, float eps, int norm_is_joint, const float* cosines,
-    const float* sines, const float* query_scales);
+    int block_size, size_t block_elements, int num_keys, int num_values, const float* norm, float eps, int norms_values,
+    int norm_is_joint, const float* cosines, const float* sines, const float* query_scales);
 API void chairlift_add_embed(
     void* decoder, const void* table, int table_kind, const Weight* packed, int width, float factor, int out);
 API void chairlift_add_convolution(
@@ -57,8 +57,8 @@ API int chairlift_logsumexp(
     double* sums);
 API int chairlift_store_kv(
     void* pool, void* cached_keys, void* cached_values, int is_f32, int block_size, int num_kv_heads, int head_dim,
-    const void* keys, int64_t key_token_stride, int64_t key_head_stride, const void* values, int64_t value_token_stride,
-    int64_t value_head_stride, const int64_t* slot_mapping, int count);
+    size_t block_elements, const void* keys, int64_t key_token_stride, int64_t key_head_stride, const void* values,
+    int64_t value_token_stride, int64_t value_head_stride, const int64_t* slot_mapping, int count);
 API int chairlift_run_on(
     void* decoder, const Step* step, int in, void* in_data, size_t in_stride, int out, void* out_data,
     size_t out_stride);
@@ -147,7 +147,8 @@ static void attend(void* pool, const char* set, const int32_t* fields) {
     const bool is_f32 = fields[0];
     const int kv_heads = fields[1], heads = fields[2], dim = fields[3], length = fields[4], tokens = fields[5];
     const int block_size = 16, blocks = (length + block_size - 1) / block_size;
-    const size_t itemsize = is_f32 ? 4 : 2, cached = itemsize * blocks * block_size * kv_heads * dim;
+    const size_t itemsize = is_f32 ? 4 : 2, block_elements = block_size * kv_heads * dim;
+    const size_t cached = itemsize * blocks * block_elements;
     const std::vector<char> keys = read_bytes(itemsize * length * kv_heads * dim);
     const std::vector<char> values = read_bytes(keys.size());
     std::vector<char> queries = read_bytes(itemsize * tokens * heads * dim), out(queries.size());
@@ -158,13 +159,13 @@ static void attend(void* pool, const char* set, const int32_t* fields) {
     for (int i = 0; i < blocks; i++) table[i] = blocks - 1 - i;
     for (int i = 0; i < length; i++) slots[i] = table[i / block_size] * block_size + i % block_size;
     check(!chairlift_store_kv(
-              pool, key_cache.data(), value_cache.data(), is_f32, block_size, kv_heads, dim, keys.data(),
-              kv_heads * dim, dim, values.data(), kv_heads * dim, dim, slots.data(), length), "store_kv");
+              pool, key_cache.data(), value_cache.data(), is_f32, block_size, kv_heads, dim, block_elements,
+              keys.data(), kv_heads * dim, dim, values.data(), kv_heads * dim, dim, slots.data(), length), "store_kv");
     void* decoder = chairlift_decoder_new(pool, set);
     const int kind = is_f32 ? 0 : 1, in = chairlift_add_buffer(decoder, kind, heads * dim, 0);
     const int to = chairlift_add_buffer(decoder, kind, heads * dim, 0);
     chairlift_add_attention(
-        decoder, in, to, 0, 0, heads, kv_heads, dim, block_size, 0.2f, (float)fields[7], fields[6],
+        decoder, in, to, 0, 0, heads, kv_heads, dim, block_size, block_elements, 0.2f, (float)fields[7], fields[6],
         fields[8] ? (const float*)sinks.data() : nullptr);
     const StepGroup group = {table.data(), blocks, nullptr};
     const StepCache cache = {key_cache.data(), value_cache.data()};
@@ -191,8 +192,8 @@ static void rotate_and_cache(void* pool, const char* set, const int32_t* fields)
     void* decoder = chairlift_decoder_new(pool, set);
     const int in = chairlift_add_buffer(decoder, 0, width, 0), to = chairlift_add_buffer(decoder, !is_f32, heads * dim, 0);
     chairlift_add_rope_cache(
-        decoder, in, to, 0, 0, heads, kv_heads, dim, block_size, (const float*)norm.data(), 1e-6f, 0,
-        (const float*)cosines.data(), (const float*)sines.data(), nullptr);
+        decoder, in, to, 0, 0, heads, kv_heads, dim, block_size, (size_t)block_size * kv_heads * dim, kv_heads, kv_heads,
+        (const float*)norm.data(), 1e-6f, 0, 0, (const float*)cosines.data(), (const float*)sines.data(), nullptr);
     const StepGroup group = {nullptr, 0, places.data()};
     const StepCache cache = {key_cache.data(), value_cache.data()};
     const Step step = {tokens, 1, nullptr, places.data(), nullptr, nullptr, &group, &cache};
