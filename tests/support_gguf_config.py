@@ -74,7 +74,8 @@ def add_metadata(writer: gguf.GGUFWriter, config: Any, more_blocks: int = 0) -> 
         writer.add_rope_dimension_count(head_dim)
     _add_rope(writer, config.rope_parameters)
     _add_experts(writer, config)
-    _ADD.get(name, lambda writer, config: None)(writer, config)
+    if name in _ADD:
+        _ADD[name](writer, config)
     writer.add_token_list([f"token {index}" for index in range(config.vocab_size)])
     if config.bos_token_id is not None:
         writer.add_bos_token_id(config.bos_token_id)
