@@ -334,7 +334,7 @@ class DecoderProgram:
     def _add_per_layer_inputs(self, inputs: PerLayerInputs, buffers: InputBuffers) -> None:
         """Add the inputs of all layers: rows of their table, and the norms of a projection of embeddings."""
         assert self._parts.config.residual_multiplier == 1.0, "a projection of [x] itself"
-        scale = torch.tensor(inputs.size**0.5, dtype=self._dtype).item() * SUM_SCALE
+        scale = inputs.table_scale(self._dtype) * SUM_SCALE
         self._add_embed(inputs.table, buffers.num_layers * inputs.size, scale, buffers.inputs)
         self._add_linear(
             inputs.projection, self._add_pre_norm(None, inputs.projection), library.STORE, buffers.projected

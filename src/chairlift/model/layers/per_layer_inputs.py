@@ -61,12 +61,16 @@ class PerLayerInputs:
         """Numbers of a layer's input."""
         return len(self.norm.weight)
 
+    def table_scale(self, dtype: torch.dtype) -> float:
+        """Return the factor on rows of the table, rounded to the model's dtype as that of embeddings is."""
+        scale: float = torch.tensor(self.size**0.5, dtype=dtype).item()
+        return scale
+
     def __call__(self, input_ids: Tensor, embedded: Tensor, ops: Ops) -> Tensor:
         """Return the inputs [T, layers, P] of input_ids int64 [T] with embeddings [T, H], which have their factor."""
         assert isinstance(self.table, Tensor), "torch looks up rows of tensors"
         parts = len(input_ids), -1, self.size
-        scale = torch.tensor(self.size**0.5, dtype=self.table.dtype).item()  # rounded as that of embeddings
-        rows = (ops.embed(input_ids, self.table) * scale).view(parts)
+        rows = (ops.embed(input_ids, self.table) * self.table_scale(self.table.dtype)).view(parts)
         projected = (self.projection(embedded, ops) * self.projection_scale).view(parts)
         return (self.norm(projected, ops) + rows) * SUM_SCALE
 

@@ -39,6 +39,9 @@ LLAMA_GGUF_ATTENTION = {
 }
 """The part of attention."""
 
+GGUF_HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+"""The same of norms of queries and keys."""
+
 
 def decoder_config(
     architecture: str, fields: ConfigReader, windows: Sequence[int | None], **own: Any

@@ -72,5 +72,4 @@ GEMMA2 = Architecture(
         norm_offset=1.0, full_layer_period=2, has_query_scalar=True, query_scalar_layers=46, exceeds_float16=True,
         read_fields=_read_gguf, fields={"hidden_activation": "gelu_pytorch_tanh"},
     ),
-
 )  # fmt: skip

@@ -5,15 +5,13 @@ models/gemma3.
 """
 
 from chairlift.model.config.architectures.architecture import TEXT_WRAPPER_PREFIXES, Architecture, GGUFArchitecture
-from chairlift.model.config.architectures.decoder_fields import layer_windows
+from chairlift.model.config.architectures.decoder_fields import GGUF_HEAD_NORMS, layer_windows
 from chairlift.model.config.architectures.gemma2 import GEMMA_GGUF_LAYER, gemma_config
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import HEAD, DecoderConfig
 from chairlift.model.config.rope_config import read_ropes
 
-GEMMA3_GGUF_LAYER = {
-    **GEMMA_GGUF_LAYER, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
-}  # fmt: skip
+GEMMA3_GGUF_LAYER = {**GEMMA_GGUF_LAYER, **GGUF_HEAD_NORMS}
 
 
 def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:

@@ -69,5 +69,4 @@ GLM4 = Architecture(
         has_output_bias=False, has_partial_rotation=True, read_fields=_read_gguf,
         fields={"hidden_act": "silu", "pad_token_id": None},
     ),
-
 )  # fmt: skip

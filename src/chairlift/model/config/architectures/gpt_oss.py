@@ -94,5 +94,4 @@ GPT_OSS = Architecture(
         expert_count_field="num_local_experts", expert_size_field="intermediate_size", exceeds_float16=True,
         read_fields=_read_gguf,
     ),
-
 )  # fmt: skip

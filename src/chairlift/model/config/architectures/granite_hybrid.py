@@ -161,5 +161,4 @@ GRANITE_HYBRID = Architecture(
         expert_count_field="num_local_experts", expert_size_field="intermediate_size", has_own_scales=True,
         read_fields=_read_gguf, fields={"hidden_act": "silu"},
     ),
-
 )  # fmt: skip

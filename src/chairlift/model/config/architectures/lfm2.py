@@ -102,5 +102,4 @@ LFM2 = Architecture(
         model_names={"model.embedding_norm.weight": "token_embd_norm.weight"}, state_kind=CONVOLUTION,
         read_fields=_read_gguf, fields={"conv_bias": False, "block_auto_adjust_ff_dim": False},
     ),
-
 )  # fmt: skip

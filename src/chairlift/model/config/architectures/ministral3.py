@@ -70,5 +70,4 @@ MINISTRAL3 = Architecture(
         name="mistral3", architecture="Ministral3ForCausalLM", model_type="ministral3", layer_names=LLAMA_GGUF_LAYER,
         has_paired_rows=True, read_fields=_read_gguf, fields={"hidden_act": "silu"},
     ),
-
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture, GGUFContents
 from chairlift.model.config.architectures.decoder_fields import (
+    GGUF_HEAD_NORMS,
     LLAMA_DEFAULTS,
     LLAMA_GGUF_LAYER,
     decoder_config,
@@ -44,7 +45,7 @@ def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
 
 _GGUF_LAYER = {
     **{module: name for module, name in LLAMA_GGUF_LAYER.items() if module != "input_layernorm"},
-    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    **GGUF_HEAD_NORMS,
     "post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm",
 }  # fmt: skip
 

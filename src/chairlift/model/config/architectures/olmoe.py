@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture, GGUFContents
-from chairlift.model.config.architectures.decoder_fields import LLAMA_GGUF_ATTENTION, decoder_config, full_attention
+from chairlift.model.config.architectures.decoder_fields import (
+    GGUF_HEAD_NORMS,
+    LLAMA_GGUF_ATTENTION,
+    decoder_config,
+    full_attention,
+)
 from chairlift.model.config.architectures.olmo2 import OLMO_DEFAULTS
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import PROJECTION, DecoderConfig
@@ -51,11 +56,10 @@ OLMOE = Architecture(
     gguf=GGUFArchitecture(
         name="olmoe", architecture="OlmoeForCausalLM", model_type="olmoe",
         layer_names={
-            **LLAMA_GGUF_ATTENTION, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+            **LLAMA_GGUF_ATTENTION, **GGUF_HEAD_NORMS,
             "post_attention_layernorm": "ffn_norm",
         },
         expert_count_field="num_experts", expert_size_field="intermediate_size", read_fields=_read_gguf,
         fields={"hidden_act": "silu", "norm_topk_prob": False},
     ),
-
 )  # fmt: skip

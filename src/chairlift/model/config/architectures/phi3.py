@@ -48,5 +48,4 @@ PHI3 = Architecture(
         has_window=True, has_partial_rotation=True, has_long_rope=True, exceeds_float16=True,
         fields={"hidden_act": "silu", "pad_token_id": None},
     ),
-
 )  # fmt: skip

@@ -1,12 +1,12 @@
 """QWEN3: Llama's layers with a norm over each query and key head. Source: transformers 5.23 models/qwen3."""
 
 from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture
-from chairlift.model.config.architectures.decoder_fields import LLAMA_GGUF_LAYER, decoder_config
+from chairlift.model.config.architectures.decoder_fields import GGUF_HEAD_NORMS, LLAMA_GGUF_LAYER, decoder_config
 from chairlift.model.config.architectures.qwen2 import NO_WINDOW, QWEN2_DEFAULTS, qwen_windows
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import HEAD, DecoderConfig
 
-QWEN3_GGUF_LAYER = {**LLAMA_GGUF_LAYER, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+QWEN3_GGUF_LAYER = {**LLAMA_GGUF_LAYER, **GGUF_HEAD_NORMS}
 
 
 def _read_config(architecture: str, fields: ConfigReader) -> DecoderConfig:

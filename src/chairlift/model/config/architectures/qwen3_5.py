@@ -16,6 +16,7 @@ from chairlift.model.config.architectures.architecture import (
 )
 from chairlift.model.config.architectures.decoder_fields import (
     FULL,
+    GGUF_HEAD_NORMS,
     LINEAR,
     LLAMA_DEFAULTS,
     LLAMA_GGUF_ATTENTION,
@@ -102,7 +103,7 @@ def _read_moe_config(architecture: str, fields: ConfigReader) -> DecoderConfig:
 
 
 DELTA_NET_GGUF_LAYER = {
-    **LLAMA_GGUF_ATTENTION, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    **LLAMA_GGUF_ATTENTION, **GGUF_HEAD_NORMS,
     "post_attention_layernorm": "post_attention_norm", "linear_attn.in_proj_qkv": "attn_qkv",
     "linear_attn.in_proj_z": "attn_gate", "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm",
     "linear_attn.out_proj": "ssm_out",
@@ -117,7 +118,7 @@ _GGUF_LAYER = {
 }  # fmt: skip
 
 
-def read_gguf_delta_net(contents: GGUFContents) -> dict[str, Any]:
+def _read_gguf(contents: GGUFContents) -> dict[str, Any]:
     """Return the fields of gated delta nets, and the kinds of layers."""
     read, fields, layers = contents.read, contents.fields, contents.fields["num_hidden_layers"]
     inner, heads = read.size("ssm.inner_size"), read.size("ssm.time_step_rank")
@@ -139,14 +140,10 @@ def read_gguf_delta_net(contents: GGUFContents) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def read_gguf_shared_expert(contents: GGUFContents) -> dict[str, Any]:
-    """Return the field for the neurons of the shared expert."""
+def read_gguf_with_experts(contents: GGUFContents) -> Mapping[str, Any]:
+    """Return the fields of gated delta nets and of the shared expert."""
     size = contents.read.size_or("expert_shared_feed_forward_length", contents.fields["intermediate_size"])
-    return {"shared_expert_intermediate_size": size}
-
-
-def _read_moe_gguf(contents: GGUFContents) -> Mapping[str, Any]:
-    return {**read_gguf_delta_net(contents), **read_gguf_shared_expert(contents)}
+    return {**_read_gguf(contents), "shared_expert_intermediate_size": size}
 
 
 def _order(fields: Mapping[str, Any], name: str) -> FileOrder:
@@ -183,9 +180,8 @@ QWEN3_5 = Architecture(
     gguf=GGUFArchitecture(
         name="qwen35", architecture="Qwen3_5ForCausalLM", model_type="qwen3_5_text", layer_names=_GGUF_LAYER,
         layer_tensors=DELTA_NET_GGUF_TENSORS, order=_order, norm_offset=1.0, has_partial_rotation=True,
-        state_kind=LINEAR, read_fields=read_gguf_delta_net, fields={"hidden_act": "silu"},
+        state_kind=LINEAR, read_fields=_read_gguf, fields={"hidden_act": "silu"},
     ),
-
 )  # fmt: skip
 
 QWEN3_5_MOE = Architecture(
@@ -202,8 +198,7 @@ QWEN3_5_MOE = Architecture(
     gguf=GGUFArchitecture(
         name="qwen35moe", architecture="Qwen3_5MoeForCausalLM", model_type="qwen3_5_moe_text",
         layer_names=_GGUF_LAYER, layer_tensors=DELTA_NET_GGUF_TENSORS, order=_order, norm_offset=1.0,
-        has_partial_rotation=True, state_kind=LINEAR, expert_count_field="num_experts", read_fields=_read_moe_gguf,
-        fields={"hidden_act": "silu"},
+        has_partial_rotation=True, state_kind=LINEAR, expert_count_field="num_experts",
+        read_fields=read_gguf_with_experts, fields={"hidden_act": "silu"},
     ),
-
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture
 from chairlift.model.config.architectures.decoder_fields import (
+    GGUF_HEAD_NORMS,
     LLAMA_GGUF_ATTENTION,
     decoder_config,
     dense_layers,
@@ -43,7 +44,7 @@ QWEN3_MOE = Architecture(
     gguf=GGUFArchitecture(
         name="qwen3moe", architecture="Qwen3MoeForCausalLM", model_type="qwen3_moe",
         layer_names={
-            **LLAMA_GGUF_ATTENTION, "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+            **LLAMA_GGUF_ATTENTION, **GGUF_HEAD_NORMS,
             "post_attention_layernorm": "ffn_norm",
         },
         expert_count_field="num_experts",
@@ -51,5 +52,4 @@ QWEN3_MOE = Architecture(
             "hidden_act": "silu", "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], **NO_WINDOW,
         },
     ),
-
 )  # fmt: skip

@@ -3,10 +3,7 @@
 Source: transformers 5.23 models/qwen3_next.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture, GGUFContents, TensorSource
+from chairlift.model.config.architectures.architecture import Architecture, GGUFArchitecture, TensorSource
 from chairlift.model.config.architectures.decoder_fields import LINEAR, dense_layers
 from chairlift.model.config.architectures.qwen3_5 import (
     DELTA_NET_DEFAULTS,
@@ -15,8 +12,7 @@ from chairlift.model.config.architectures.qwen3_5 import (
     delta_net_config,
     gated_query_source,
     gated_shared_size,
-    read_gguf_delta_net,
-    read_gguf_shared_expert,
+    read_gguf_with_experts,
 )
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.decoder_config import DecoderConfig
@@ -46,21 +42,14 @@ def _source(config: DecoderConfig, name: str) -> TensorSource | None:
     if not found:
         return gated_query_source(config, name)
     state = next(each for each in config.state_layers if isinstance(each, GatedDeltaNetConfig))
-    heads = state.num_value_heads
-    sources = {
-        "in_proj_qkv.weight": ("in_proj_qkvz", qkvz_row_order(state)[: state.channels]),
-        "in_proj_z.weight": ("in_proj_qkvz", qkvz_row_order(state)[state.channels :]),
-        "in_proj_b.weight": ("in_proj_ba", ba_row_order(state)[:heads]),
-        "in_proj_a.weight": ("in_proj_ba", ba_row_order(state)[heads:]),
-    }
-    if module not in sources:
+    if module in ("in_proj_qkv.weight", "in_proj_z.weight"):
+        stored, rows, first = "in_proj_qkvz", qkvz_row_order(state), state.channels
+    elif module in ("in_proj_b.weight", "in_proj_a.weight"):
+        stored, rows, first = "in_proj_ba", ba_row_order(state), state.num_value_heads
+    else:
         return None
-    stored, rows = sources[module]
-    return TensorSource(f"{layer}.linear_attn.{stored}.weight", rows)
-
-
-def _read_gguf(contents: GGUFContents) -> Mapping[str, Any]:
-    return {**read_gguf_delta_net(contents), **read_gguf_shared_expert(contents)}
+    is_first = module in ("in_proj_qkv.weight", "in_proj_b.weight")
+    return TensorSource(f"{layer}.linear_attn.{stored}.weight", rows[:first] if is_first else rows[first:])
 
 
 QWEN3_NEXT = Architecture(
@@ -79,8 +68,7 @@ QWEN3_NEXT = Architecture(
             **DELTA_NET_GGUF_LAYER, "linear_attn.in_proj_qkvz": "ssm_in", "linear_attn.in_proj_ba": "ssm_ba",
         },
         layer_tensors=DELTA_NET_GGUF_TENSORS, norm_offset=1.0, has_partial_rotation=True, state_kind=LINEAR,
-        expert_count_field="num_experts", read_fields=_read_gguf,
+        expert_count_field="num_experts", read_fields=read_gguf_with_experts,
         fields={"hidden_act": "silu", "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
     ),
-
 )  # fmt: skip

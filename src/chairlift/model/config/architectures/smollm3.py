@@ -52,5 +52,4 @@ SMOLLM3 = Architecture(
             "hidden_act": "silu", "no_rope_layer_interval": 4, "use_sliding_window": False, "pad_token_id": None,
         },
     ),
-
 )  # fmt: skip
