@@ -1,8 +1,10 @@
 """EngineHarness: an engine on a fake model under a fake clock, with a check of every plan."""
 
+import random
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_result import StepResult
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from support_audit import Audit
+from support_drafters import ExpectedDrafter
 
 TIMEOUT_SECONDS = 30
 """Timeout of a wait for an output, in seconds."""
@@ -167,6 +170,17 @@ class EngineHarness:
         self.prompt_logprob_ids: dict[str, list[int]] = {}
         self.finals: dict[str, EngineOutput] = {}
         self._arrivals: dict[SequenceId, int] = {}
+        self.drafter: ExpectedDrafter | None = None
+
+    def use_drafter(self, rng: random.Random, *, wrong: float, max_drafts: int) -> None:
+        """Let a drafter that knows the expected outputs propose tokens, each of them wrong with that probability."""
+
+        def expected(sequence: Sequence) -> list[int]:
+            return list(expected_outcome(sequence.request, self.fake, sequence.choice_index)[0])
+
+        self.drafter = ExpectedDrafter(rng, cache(expected), self.fake.vocab_size, wrong)
+        self.scheduler.use_drafter(self.drafter, max_drafts)
+        self.audit.may_wait_for_samples = True
 
     def submit(self, *requests: GenerateRequest) -> None:
         for request in requests:

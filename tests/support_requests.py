@@ -70,9 +70,13 @@ def make_random_engine(
             return [(failure_rng.randrange(plan.num_rows), SamplingFailed("chosen to fail"))]
         return []
 
-    return EngineHarness(
+    harness = EngineHarness(
         fake, caching=rng.random() < 0.8, hook=hook, row_errors=row_errors, keep_plans=keep_plans, **options
     )
+    draft_rng = random.Random(failure_rng.random())
+    if draft_rng.random() < 0.5:
+        harness.use_drafter(draft_rng, wrong=draft_rng.choice([0.0, 0.3, 1.0]), max_drafts=draft_rng.choice([1, 4, 30]))
+    return harness
 
 
 def make_random_request(

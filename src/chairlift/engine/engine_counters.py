@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Counters:
-    """Totals since the start of the scheduler."""
+    """Totals since the start of the scheduler.
+
+    Attributes:
+        drafts: rows with drafts whose step was committed.
+        draft_tokens: drafts in these rows.
+        confirmed_draft_tokens: those among them that were sampled and are part of an output.
+    """
 
     steps: int = 0
     scheduled_tokens: int = 0
@@ -22,6 +28,9 @@ class Counters:
     cached_tokens: int = 0
     preemptions: int = 0
     failed_steps: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    confirmed_draft_tokens: int = 0
     max_in_flight: int = 0
     finished_by_reason: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FinishReason, 0))
 
@@ -35,6 +44,12 @@ class Counters:
         """Count the first start of a request."""
         self.prompt_tokens += prompt_tokens
         self.cached_tokens += cached_tokens
+
+    def record_drafts(self, num_drafts: int, num_confirmed: int) -> None:
+        """Count the drafts of a row, and those that are part of the output."""
+        self.drafts += 1
+        self.draft_tokens += num_drafts
+        self.confirmed_draft_tokens += num_confirmed
 
     def record_finish(self, reason: FinishReason) -> None:
         """Count a finished request."""

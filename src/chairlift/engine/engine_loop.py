@@ -210,7 +210,7 @@ class EngineLoop:
         if not len(plan.masked_samples):
             self._runner.launch(plan)
             return
-        with self._mask_worker.for_step(plan.masked_samples, self.scheduler.in_flight_steps[-1].grammars) as masks:
+        with self._mask_worker.for_step(plan.masked_samples, self.scheduler.in_flight_steps[-1].mask_grammars) as masks:
             is_early = self._mask_worker.uses_engine_thread and masks.wait_briefly()
             if is_early:
                 self._runner.supply_masks(plan.step_id, masks.result())
@@ -240,7 +240,7 @@ class EngineLoop:
             what = "any number of" if raised is None else f"at most {raised}"
             log.info("memory sufficed for many steps of at most %d tokens; the next have %s tokens", max_tokens, what)
         # While outputs are delivered and the next step is scheduled, masks need no time of their own.
-        self._mask_worker.prefetch(step.grammars)
+        self._mask_worker.prefetch(step.open_grammars)
         timestamps = (*self._step_times.pop(step.plan.step_id), collect_started_at, collected, time.perf_counter())
         if self._batch_recorder is not None:
             self._record_batch(self._batch_recorder, step, timestamps)

@@ -18,6 +18,25 @@ def test_copies_go_their_own_ways() -> None:
     assert allowed_tokens(first) == {ord("a"), ord("b")}
 
 
+def test_drafts_are_followed_up_to_the_first_that_is_not_allowed_or_is_final() -> None:
+    grammar = grammar_of(regex="a*b")
+    for drafts, count in ((b"aaa", 3), (b"aaxa", 2), (b"aab", 2), (b"b", 0), (b"", 0)):
+        copies = grammar.after_each(drafts)
+        assert len(copies) == count
+        assert all(allowed_tokens(copy) == {ord("a"), ord("b")} for copy in copies)
+    assert grammar.pending_mask is None and allowed_tokens(grammar) == {ord("a"), ord("b")}
+
+
+def test_a_mask_that_fails_after_drafts_allows_no_token() -> None:
+    (copy,) = grammar_of(regex="ab").after_each(b"a")
+    with pytest.raises(StructuredOutputFailed):
+        copy.advance(ord("x"))
+    row = np.ones(copy.width, np.int32)
+    copy.fill(row)
+    assert not row.any()
+    assert grammar_of(regex="ab").after_each(b"a")[0].is_after_drafts
+
+
 def test_a_token_that_is_not_allowed_fails_and_goes_on_failing() -> None:
     grammar = grammar_of(regex="ab")
     with pytest.raises(StructuredOutputFailed, match="cannot be followed at token 120"):

@@ -46,16 +46,27 @@ class GrammarMatcher:
     Attributes:
         width: int32 words of a mask.
         is_terminated: whether no token can follow.
+        is_after_drafts: whether it has consumed tokens that may be wrong; then a mask that fails allows no token, so
+            that the sample is not reached.
         pending_mask: batch and row of the mask of the next token, while or after it is computed; None after each token.
     """
 
-    __slots__ = ("_failure", "_has_final_token", "_matcher", "is_terminated", "pending_mask", "width")
+    __slots__ = (
+        "_failure",
+        "_has_final_token",
+        "_matcher",
+        "is_after_drafts",
+        "is_terminated",
+        "pending_mask",
+        "width",
+    )
 
     def __init__(self, matcher: "LLMatcher", width: int) -> None:
         self._matcher = matcher
         self._failure: StructuredOutputFailed | None = None
         self._has_final_token = False  # try_advance() has consumed the token that terminates it
         self.width = width
+        self.is_after_drafts = False
         self.pending_mask: tuple[MaskBatch, int] | None = None
         self.is_terminated: bool = matcher.is_stopped()
 
@@ -63,10 +74,23 @@ class GrammarMatcher:
         """Return an independent copy in the same state."""
         return GrammarMatcher(self._matcher.deep_copy(), self.width)
 
+    def after_each(self, drafts: Sequence[int]) -> "tuple[GrammarMatcher, ...]":
+        """Return copies that have consumed 1, 2, ... of the drafts; ends before one that is not allowed or is final."""
+        copies: list[GrammarMatcher] = []
+        matcher = self if self._failure is None else None
+        for draft in drafts:
+            matcher = None if matcher is None else matcher.copy()
+            if matcher is None or not matcher.try_advance(draft):
+                break
+            matcher.is_after_drafts = True
+            copies.append(matcher)
+        return tuple(copies)
+
     def fill(self, row: Int32) -> None:
         """Write which tokens may come next, int32 [width], one bit a token, lowest first.
 
-        Never raises: allows every token where the mask exceeds the limits of a step, and keeps the error.
+        Never raises: where the mask exceeds the limits of a step, it keeps the error and allows every token, or none
+        if it is after drafts.
         """
         error_text = ""
         if self._failure is None:
@@ -84,7 +108,12 @@ class GrammarMatcher:
             self._failure = _error_of(error_text)
         if self._failure is not None:
             # The row is sampled all the same: the error is raised where its token is appended.
-            row[:] = -1
+            row[:] = self.failed_mask
+
+    @property
+    def failed_mask(self) -> int:
+        """Each word of a mask that cannot be computed."""
+        return 0 if self.is_after_drafts else -1
 
     def check(self) -> None:
         """Raise the first error. Raises StructuredOutputFailed."""

@@ -1,0 +1,90 @@
+"""DraftPlanner: gives drafts to decoding sequences of a step that is filled, where they take nothing from others.
+
+Drafts use what a step without prompt tokens has left: tokens of its budget, and blocks beyond those that the running
+sequences need next. They preempt nothing. A draft ends before a token that the sequence's grammar does not allow.
+"""
+
+from chairlift.core.errors import OutOfBlocks
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.drafters.base import Drafter
+from chairlift.engine.kv.kv_cache_manager import KVCacheManager
+from chairlift.engine.scheduler.sequence_table import SequenceTable
+from chairlift.engine.scheduler.step_builder import StepBuilder
+from chairlift.engine.sequence import Sequence
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
+
+
+class DraftPlanner:
+    """Asks one drafter for the drafts of all sequences."""
+
+    def __init__(
+        self, config: SchedulerConfig, cache: KVCacheManager, table: SequenceTable, drafter: Drafter, *,
+        vocab_size: int, max_drafts: int,
+    ) -> None:  # fmt: skip
+        self._cache, self._table, self._drafter = cache, table, drafter
+        self._vocab_size = vocab_size
+        # A row with drafts is computed like a chunk of a prompt, whose length is bounded.
+        self._max_drafts = min(max_drafts, config.max_prefill_chunk - 1)
+
+    def awaits_samples(self, sequence: Sequence) -> bool:
+        """Return whether a sequence with samples in flight should wait for them, because it will have drafts then."""
+        return sequence.may_have_drafts and len(self._drafter.propose(sequence, 2)) > 1
+
+    def schedule(self, builder: StepBuilder) -> None:
+        """Give drafts to the decoding sequences of a step, in order."""
+        if builder.chunks or builder.preempted:
+            return
+        for sequence in builder.decodes:
+            if builder.tokens_left < 1:
+                return
+            is_known = sequence.num_scheduled_tokens == len(sequence.token_ids) - 1 and not sequence.num_pending_samples
+            if is_known and sequence.may_have_drafts:
+                self._add(builder, sequence)
+
+    def _add(self, builder: StepBuilder, sequence: Sequence) -> None:
+        # One more token is sampled behind the last draft.
+        length = len(sequence.token_ids)
+        limit = min(self._max_drafts, builder.tokens_left, sequence.max_length - length - 1)
+        if self._cache.config.has_state:
+            limit = 0 if builder.checkpoints is None else min(limit, builder.checkpoints.max_drafts)
+        if limit < 1:
+            return
+        drafts, grammars = self._allowed(sequence, tuple(self._drafter.propose(sequence, limit))[:limit])
+        if not drafts:
+            return
+        if count := self._reserve(builder, sequence, len(drafts)):
+            if builder.checkpoints is not None:
+                builder.checkpoints.allocate_drafts(sequence, count)
+            builder.add_drafts(sequence, drafts[:count], grammars[:count])
+
+    def _allowed(
+        self, sequence: Sequence, drafts: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], tuple[GrammarMatcher, ...]]:
+        """Return the drafts before the first that cannot follow, and the grammar after each of them."""
+        for place, draft in enumerate(drafts):
+            # Behind a stop token nothing is sampled.
+            if not 0 <= draft < self._vocab_size or draft in sequence.stop_token_ids:
+                drafts = drafts[:place]
+                break
+        if sequence.grammar is None:
+            return drafts, ()
+        grammars = sequence.grammar.after_each(drafts)
+        return drafts[: len(grammars)], grammars
+
+    def _reserve(self, builder: StepBuilder, sequence: Sequence, count: int) -> int:
+        """Reserve blocks for up to `count` drafts; returns for how many there is room."""
+        table, cache = sequence.table, self._cache
+        assert table is not None
+        num_tokens = sequence.num_scheduled_tokens + 1 + count
+        num_new = len(cache.layouts) * -(-max(0, num_tokens - table.capacity) // cache.config.block_size)
+        # Each running sequence may need a block in every layer group for its next token.
+        spare = cache.pool.available - len(cache.layouts) * len(self._table.running)
+        if num_new and num_new > spare:
+            return min(count, table.capacity - sequence.num_scheduled_tokens - 1)
+        try:
+            new = cache.reserve(table, num_tokens)
+        except OutOfBlocks:
+            return min(count, table.capacity - sequence.num_scheduled_tokens - 1)
+        if new:
+            builder.new_blocks.setdefault(sequence, []).extend(new)
+        return count
