@@ -16,6 +16,8 @@ class ExpectedDrafter:
         num_right: those among them before the first wrong one of their proposal.
     """
 
+    name = "expected"
+
     def __init__(
         self, rng: random.Random, expected: Callable[[Sequence], list[int]], vocab_size: int, wrong: float
     ) -> None:

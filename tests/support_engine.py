@@ -179,7 +179,7 @@ class EngineHarness:
             return list(expected_outcome(sequence.request, self.fake, sequence.choice_index)[0])
 
         self.drafter = ExpectedDrafter(rng, cache(expected), self.fake.vocab_size, wrong)
-        self.scheduler.use_drafter(self.drafter, max_drafts)
+        self.scheduler.use_drafters([self.drafter], max_drafts)
         self.audit.may_wait_for_samples = True
 
     def submit(self, *requests: GenerateRequest) -> None:

@@ -128,7 +128,7 @@ def play(run: SchedulingRun, make_runner: MakeRunner, drafter: Drafter | None = 
     loop = EngineLoop(runner, run.config, enable_prefix_caching=run.enable_prefix_caching)
     loop.start()
     if drafter is not None:
-        loop.scheduler.use_drafter(drafter, max_drafts)
+        loop.scheduler.use_drafters([drafter], max_drafts)
     tokens: dict[str, list[int]] = {request.request_id: [] for request in run.requests}
     last: dict[str, EngineOutput] = {}
 

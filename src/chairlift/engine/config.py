@@ -24,6 +24,34 @@ def _positive(**options: float | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationConfig:
+    """Settings of speculative decoding, under vLLM's names.
+
+    Attributes:
+        method: a name of drafters/registry.py; "none" for no drafts.
+        num_speculative_tokens: most drafts of a sequence in one step.
+        prompt_lookup_min: tokens at the end of a sequence that must occur before, so that what followed is proposed.
+        prompt_lookup_max: tokens at the end that are looked for first; fewer are tried down to prompt_lookup_min.
+    """
+
+    method: str = "none"
+    num_speculative_tokens: int = 16
+    prompt_lookup_min: int = 3
+    prompt_lookup_max: int = 8
+
+    def __post_init__(self) -> None:
+        _at_least(
+            1, num_speculative_tokens=self.num_speculative_tokens, prompt_lookup_min=self.prompt_lookup_min,
+            prompt_lookup_max=self.prompt_lookup_max,
+        )  # fmt: skip
+        if self.prompt_lookup_min > self.prompt_lookup_max:
+            raise ConfigError(
+                f"prompt_lookup_min must be at most prompt_lookup_max, got {self.prompt_lookup_min} and "
+                f"{self.prompt_lookup_max}", option="speculative_config",
+            )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
     """Limits of a step and of the waiting queue.
 
@@ -55,6 +83,7 @@ class SchedulerConfig:
         tune_limits: max_running_requests, max_batch_tokens and the blocks in use follow the measured utilization.
         min_running_requests: lower bound of max_running_requests with tune_limits.
         min_batch_tokens: lower bound of max_batch_tokens with tune_limits.
+        speculation: how tokens are guessed, so that one step computes several of a sequence.
     """
 
     max_batch_tokens: int = 2048
@@ -78,6 +107,7 @@ class SchedulerConfig:
     tune_limits: bool = False
     min_running_requests: int = 8
     min_batch_tokens: int = 256
+    speculation: SpeculationConfig = SpeculationConfig()
 
     def __post_init__(self) -> None:
         _at_least(

@@ -16,6 +16,7 @@ from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.engine.batch_recorder import BatchRecorder
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.config import CacheConfig, SchedulerConfig
+from chairlift.engine.drafters.registry import make_drafters
 from chairlift.engine.kv.cache_trimmer import CacheTrimmer
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits
@@ -107,6 +108,9 @@ class EngineLoop:
             _check_cache(scheduler.cache.config, cache)
             self.limits = scheduler.limits
         self.scheduler = scheduler or Scheduler(self._config, KVCacheManager(cache), self.limits)
+        drafters = () if info.no_drafts_reason else make_drafters(self._config.speculation)
+        if drafters:
+            self.scheduler.use_drafters(drafters, self._config.speculation.num_speculative_tokens)
         if self._config.tune_limits:
             self._limit_tuner = LimitTuner(LimitsConfig.of(self._config, self.limits))
         elif info.max_cached_blocks is not None and can_release:

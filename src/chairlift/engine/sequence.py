@@ -12,6 +12,7 @@ from chairlift.core.block_hash import BlockHash, extend_block_hashes
 from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ChairliftError
 from chairlift.core.request import GenerateRequest, RequestPhase
+from chairlift.engine.drafters.draft_record import DraftRecord
 from chairlift.engine.embedding_pooling import PooledStates
 from chairlift.engine.kv.block_table import BlockTable
 from chairlift.engine.step_plan import NewSequence
@@ -52,6 +53,8 @@ class Sequence:
         num_pending_samples: samples in flight, not in token_ids yet.
         drafts: guesses at its next tokens in the step in flight, whose samples are pending, too; until that step is
             committed no other token of it is scheduled.
+        draft_source: name of the drafter of `drafts`.
+        draft_record: what became of earlier drafts; None without any.
         draft_grammars: the grammar after each of `drafts`, of a sequence with a grammar.
         may_have_drafts: whether later steps may try drafts; False after a step with some has failed.
         block_hashes: hashes of the full blocks that are computed or prompt; empty without prefix caching.
@@ -77,6 +80,8 @@ class Sequence:
         "choice_index",
         "deadline",
         "draft_grammars",
+        "draft_record",
+        "draft_source",
         "drafts",
         "epoch",
         "error",
@@ -138,6 +143,8 @@ class Sequence:
         self.num_scheduled_tokens = self.num_computed_tokens = self.num_pending_samples = 0
         self.drafts: tuple[int, ...] = ()
         self.draft_grammars: tuple[GrammarMatcher, ...] = ()
+        self.draft_source = ""
+        self.draft_record: DraftRecord | None = None
         self.may_have_drafts = self.pooled_states is None
         self.fast_path_end = 0
         self.block_hashes: list[BlockHash] = []

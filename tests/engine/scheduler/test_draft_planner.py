@@ -18,6 +18,8 @@ LONG = list(range(20, 60))
 class FixedDrafter:
     """Proposes the same tokens for every sequence."""
 
+    name = "fixed"
+
     def __init__(self, tokens: Items[int]) -> None:
         self.tokens = tokens
         self.limits: list[int] = []
@@ -33,7 +35,7 @@ def drafting(tokens: Items[int] = LONG, max_drafts: int = 8, **options: object) 
     scheduler.add_request(make_request("a", 3, 30), 0.0)
     run_step(scheduler)
     drafter = FixedDrafter(tokens)
-    scheduler.use_drafter(drafter, max_drafts)
+    scheduler.use_drafters([drafter], max_drafts)
     return scheduler, drafter
 
 
@@ -82,7 +84,7 @@ def test_tokens_behind_the_end_are_dropped() -> None:
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 3, 30, stop=[21]), 0.0)
     run_step(scheduler)
-    scheduler.use_drafter(FixedDrafter([20, 5, 22]), 8)
+    scheduler.use_drafters([FixedDrafter([20, 5, 22])], 8)
     (output,) = scheduler.commit(result_of(next_plan(scheduler), [20, 21]), 0.0)
     assert output.token_ids == (20, 21) and output.finish_reason == "stop"
     assert scheduler.check_integrity() == [] and scheduler.is_idle
@@ -93,7 +95,7 @@ def test_a_stop_token_or_an_id_outside_the_vocabulary_ends_the_drafts() -> None:
         scheduler = make_scheduler()
         scheduler.add_request(make_request("a", [5, 6], 30, stop=[3]), 0.0)
         run_step(scheduler)
-        scheduler.use_drafter(FixedDrafter([20, wrong, 22]), 8)
+        scheduler.use_drafters([FixedDrafter([20, wrong, 22])], 8)
         assert next_plan(scheduler).input_ids.tolist() == [7, 20]
 
 
@@ -103,7 +105,7 @@ def test_the_last_token_of_an_output_needs_no_draft(max_tokens: int, limit: int 
     scheduler.add_request(make_request("a", 3, max_tokens), 0.0)
     run_step(scheduler)
     drafter = FixedDrafter(LONG)
-    scheduler.use_drafter(drafter, 8)
+    scheduler.use_drafters([drafter], 8)
     next_plan(scheduler)
     assert drafter.limits == ([] if limit is None else [limit])
 
@@ -136,7 +138,7 @@ def test_a_grammar_ends_the_drafts_before_the_first_token_that_it_does_not_allow
     request = make_request("a", 3, 30, stop=[EOS])
     scheduler.add_request(request, 0.0, [grammar_of(regex="a(bc)*!")])
     run_step(scheduler, token=ord("a"))
-    scheduler.use_drafter(FixedDrafter(list(b"bcbb")), 8)
+    scheduler.use_drafters([FixedDrafter(list(b"bcbb"))], 8)
     plan = next_plan(scheduler)
     assert plan.num_drafts.tolist() == [3] and plan.masked_samples.tolist() == [0, 1, 2, 3]
     grammars = scheduler.in_flight_steps[-1].mask_grammars

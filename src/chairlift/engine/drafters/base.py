@@ -1,17 +1,32 @@
 """Drafter: the protocol of what guesses the next tokens of a sequence."""
 
 from collections.abc import Sequence as Items
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from chairlift.engine.sequence import Sequence
 
 
 class Drafter(Protocol):
-    """Guesses tokens. A wrong guess costs time and changes no output."""
+    """Guesses tokens. A wrong guess costs time and changes no output.
+
+    Attributes:
+        name: of the method, as metrics and the live page show it.
+    """
+
+    name: str
 
     def propose(self, sequence: Sequence, limit: int) -> Items[int]:
         """Return at most `limit` guesses at the tokens after those that a running sequence knows, in order.
 
         A sample may be in flight, which the first guess is about then. Takes much less time than a step.
         """
+        ...
+
+
+@runtime_checkable
+class LearnsFromOutputs(Protocol):
+    """A Drafter that uses the outputs of earlier requests."""
+
+    def learn(self, sequence: Sequence) -> None:
+        """Take the tokens of a sequence that has finished without an error; called once."""
         ...

@@ -4,9 +4,12 @@ Drafts use what a step without prompt tokens has left: tokens of its budget, and
 sequences need next. They preempt nothing. A draft ends before a token that the sequence's grammar does not allow.
 """
 
+from collections.abc import Sequence as Items
+
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.drafters.base import Drafter
+from chairlift.engine.drafters.base import Drafter, LearnsFromOutputs
+from chairlift.engine.drafters.draft_record import DraftRecord
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.scheduler.sequence_table import SequenceTable
 from chairlift.engine.scheduler.step_builder import StepBuilder
@@ -15,20 +18,32 @@ from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 
 
 class DraftPlanner:
-    """Asks one drafter for the drafts of all sequences."""
+    """Asks drafters for the drafts of each sequence: the first one that proposes tokens is used."""
 
     def __init__(
-        self, config: SchedulerConfig, cache: KVCacheManager, table: SequenceTable, drafter: Drafter, *,
+        self, config: SchedulerConfig, cache: KVCacheManager, table: SequenceTable, drafters: Items[Drafter], *,
         vocab_size: int, max_drafts: int,
     ) -> None:  # fmt: skip
-        self._cache, self._table, self._drafter = cache, table, drafter
+        self._cache, self._table, self._drafters = cache, table, drafters
+        self._learning = [drafter for drafter in drafters if isinstance(drafter, LearnsFromOutputs)]
         self._vocab_size = vocab_size
         # A row with drafts is computed like a chunk of a prompt, whose length is bounded.
         self._max_drafts = min(max_drafts, config.max_prefill_chunk - 1)
 
     def awaits_samples(self, sequence: Sequence) -> bool:
         """Return whether a sequence with samples in flight should wait for them, because it will have drafts then."""
-        return sequence.may_have_drafts and len(self._drafter.propose(sequence, 2)) > 1
+        return sequence.may_have_drafts and any(len(each.propose(sequence, 2)) > 1 for each in self._drafters)
+
+    def record(self, sequence: Sequence, num_drafts: int, num_confirmed: int) -> None:
+        """Take how many drafts of a sequence's step became part of its output."""
+        if sequence.draft_record is None:
+            sequence.draft_record = DraftRecord()
+        sequence.draft_record.add(sequence.draft_source, num_drafts, num_confirmed)
+
+    def learn(self, sequence: Sequence) -> None:
+        """Take the tokens of a sequence that has finished without an error."""
+        for drafter in self._learning:
+            drafter.learn(sequence)
 
     def schedule(self, builder: StepBuilder) -> None:
         """Give drafts to the decoding sequences of a step, in order."""
@@ -49,9 +64,13 @@ class DraftPlanner:
             limit = 0 if builder.checkpoints is None else min(limit, builder.checkpoints.max_drafts)
         if limit < 1:
             return
-        drafts, grammars = self._allowed(sequence, tuple(self._drafter.propose(sequence, limit))[:limit])
-        if not drafts:
+        for drafter in self._drafters:
+            drafts, grammars = self._allowed(sequence, tuple(drafter.propose(sequence, limit))[:limit])
+            if drafts:
+                break
+        else:
             return
+        sequence.draft_source = drafter.name
         if count := self._reserve(builder, sequence, len(drafts)):
             if builder.checkpoints is not None:
                 builder.checkpoints.allocate_drafts(sequence, count)

@@ -66,6 +66,7 @@ class Scheduler:
         self._step_scheduler = StepScheduler(
             config, cache, sequence_table, limits.lookahead, self.step_times, self._deadlines
         )
+        self._draft_planner: DraftPlanner | None = None
         self._suspects: list[list[Sequence]] = []
         self._checkpoints = (
             StateCheckpointPlanner(cache, self.running, min(limits.max_model_len, limits.max_cached_tokens))
@@ -82,10 +83,10 @@ class Scheduler:
         self._block_size, self._caching = cache.config.block_size, cache.config.enable_prefix_caching
         self._windowed = any(window is not None for window in cache.config.windows)
 
-    def use_drafter(self, drafter: Drafter, max_drafts: int) -> None:
-        """Let a drafter guess at most max_drafts tokens of each sequence in a step, from the next step on."""
-        self._step_scheduler.draft_planner = DraftPlanner(
-            self.config, self.cache, self.table, drafter, vocab_size=self.limits.vocab_size, max_drafts=max_drafts
+    def use_drafters(self, drafters: Items[Drafter], max_drafts: int) -> None:
+        """Let drafters guess at most max_drafts tokens of each sequence in a step, from the next step on."""
+        self._draft_planner = self._step_scheduler.draft_planner = DraftPlanner(
+            self.config, self.cache, self.table, drafters, vocab_size=self.limits.vocab_size, max_drafts=max_drafts
         )
 
     # -- intake ----------------------------------------------------------------------------------------------------
@@ -295,11 +296,11 @@ class Scheduler:
                 token_logprobs = result.logprobs[first:last] if result.logprobs else ()
                 tokens = tuple(sampled[first:last])
                 is_current = epochs[row] == sequence.epoch
-                if num_drafts:
-                    self.counters.record_drafts(num_drafts, len(tokens) - 1)
                 verified = (step, row) if num_drafts and is_current else None
                 outputs.append(
-                    self._append_tokens(sequence, tokens, token_logprobs, prompt_logprobs, now, verified=verified)
+                    self._append_tokens(
+                        sequence, tokens, token_logprobs, prompt_logprobs, now, num_drafts=num_drafts, verified=verified
+                    )
                 )
             elif prompt_logprobs:
                 outputs.append(
@@ -438,12 +439,17 @@ class Scheduler:
 
     def _append_tokens(
         self, sequence: Sequence, tokens: tuple[int, ...], logprobs: tuple[TokenLogprob | None, ...],
-        prompt_logprobs: tuple[TokenLogprob, ...], now: float, *, verified: tuple[InFlightStep, int] | None = None,
+        prompt_logprobs: tuple[TokenLogprob, ...], now: float, *, num_drafts: int = 0,
+        verified: tuple[InFlightStep, int] | None = None,
     ) -> EngineOutput:  # fmt: skip
         """Append new tokens, up to the one that ends the choice.
 
-        `verified`: a step and its row, whose computed tokens are not confirmed yet, because some of them are drafts.
+        Args:
+            sequence, tokens, logprobs, prompt_logprobs, now: what was sampled, and when.
+            num_drafts: drafts of the row; all of `tokens` but the last one are confirmed drafts.
+            verified: a step and its row with drafts, whose computed tokens are not confirmed yet.
         """
+        num_confirmed = len(tokens) - 1
         if is_first := not sequence.has_first_token:
             sequence.has_first_token = True
             sequence.timeline_recorder.record("first_token", now)
@@ -463,11 +469,17 @@ class Scheduler:
                 tokens, logprobs = tokens[:kept], logprobs[:kept]
                 break
         self.counters.output_tokens += len(tokens)
+        if num_drafts and self._draft_planner is not None:
+            num_confirmed = min(num_confirmed, len(tokens))
+            self.counters.record_drafts(num_drafts, num_confirmed)
+            self._draft_planner.record(sequence, num_drafts, num_confirmed)
         # Preempted with this sample in flight: its input has grown while it waits.
         if sequence.status is SequenceStatus.WAITING:
             self.table.waiting_tokens += len(tokens)
         entries = tuple(entry for entry in logprobs if entry is not None) if logprobs else ()
         if reason is not None:
+            if error is None and self._draft_planner is not None:
+                self._draft_planner.learn(sequence)
             return self.table.finish(
                 sequence, reason, now, error=error, tokens=tokens, logprobs=entries, prompt_logprobs=prompt_logprobs
             )

@@ -1,0 +1,22 @@
+"""METHODS, make_drafters: the methods of speculative decoding that users choose, and the drafters of each."""
+
+from collections.abc import Callable
+
+from chairlift.core.errors import ConfigError
+from chairlift.engine.config import SpeculationConfig
+from chairlift.engine.drafters.base import Drafter
+
+METHODS: dict[str, Callable[[SpeculationConfig], tuple[Drafter, ...]]] = {
+    "none": lambda config: (),
+}
+"""The drafters of each method: the first one that proposes tokens for a sequence is used."""
+
+
+def make_drafters(config: SpeculationConfig) -> tuple[Drafter, ...]:
+    """Make the drafters of config.method. Raises ConfigError for an unknown name."""
+    if config.method not in METHODS:
+        known = ", ".join(sorted(METHODS))
+        raise ConfigError(
+            f"unknown method {config.method!r} of speculation; available are {known}", option="speculative_config"
+        )
+    return METHODS[config.method](config)
