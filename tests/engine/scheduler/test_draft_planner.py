@@ -5,6 +5,7 @@ from collections.abc import Sequence as Items
 import numpy as np
 
 from chairlift.engine.scheduler.scheduler import Scheduler
+from chairlift.engine.scheduler.step_cost_model import StepFeatures
 from chairlift.engine.sequence import Sequence
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_result import StepResult
@@ -121,7 +122,44 @@ def test_drafts_use_what_the_budget_leaves() -> None:
     scheduler.add_request(make_request("b", 3, 30), 0.0)
     run_step(scheduler)
     plan = next_plan(scheduler)
-    assert plan.num_tokens == 6 and plan.num_drafts.tolist() == [0, 4]
+    assert plan.num_tokens == 6 and plan.num_drafts.tolist() == [2, 2]
+
+
+def train(scheduler: Scheduler, row_ms: float) -> None:
+    """Let the step times be 10 ms and row_ms for each row."""
+    for _ in range(40):
+        for rows in (1, 2, 9):
+            scheduler.step_times.update(StepFeatures(rows, 0, rows, 0.0), 10 + row_ms * rows)
+
+
+def test_a_step_whose_time_grows_with_its_rows_has_no_drafts_and_no_drafter_is_asked() -> None:
+    scheduler, drafter = drafting()
+    train(scheduler, 200.0)
+    for _ in range(3):
+        scheduler.add_request(make_request(f"b{len(scheduler.sequences)}", 3, 30), 0.0)
+    run_step(scheduler)
+    asked = len(drafter.limits)
+    assert not len(next_plan(scheduler).num_drafts) and len(drafter.limits) == asked
+
+
+def test_wrong_drafts_lower_the_number_of_the_next_ones() -> None:
+    scheduler, _ = drafting([20] * 8)
+    train(scheduler, 1.0)
+    counts = []
+    for _ in range(12):
+        plan = next_plan(scheduler)
+        counts.append(int(plan.num_drafts.sum()))
+        scheduler.commit(result_of(plan, [9]), 0.0)
+    assert counts[0] > 2 and max(counts[4:]) <= 1 and sum(counts[4:]) < 8
+
+
+def test_right_drafts_are_many() -> None:
+    scheduler, _ = drafting([20] * 8)
+    train(scheduler, 0.5)
+    for _ in range(2):
+        plan = next_plan(scheduler)
+        scheduler.commit(result_of(plan, [20] * (1 + int(plan.num_drafts[0]))), 0.0)
+    assert next_plan(scheduler).num_drafts.tolist() == [8]
 
 
 @for_each(("num_left", "num_drafts"), [(3, [8]), (2, []), (1, [])])

@@ -1,94 +1,164 @@
 """DraftPlanner: gives drafts to decoding sequences of a step that is filled, where they take nothing from others.
 
 Drafts use what a step without prompt tokens has left: tokens of its budget, and blocks beyond those that the running
-sequences need next. They preempt nothing. A draft ends before a token that the sequence's grammar does not allow.
+sequences need next. They preempt nothing. The drafts of a sequence end before a token that its grammar does not allow.
+Their number follows from the measured times of steps and from how many drafts of the sequence were confirmed so far.
 """
 
 from collections.abc import Sequence as Items
+from typing import NamedTuple
 
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.drafters.base import Drafter, LearnsFromOutputs
-from chairlift.engine.drafters.draft_record import DraftRecord
+from chairlift.engine.drafters.draft_record import FIRST_RATE, ConfirmationRate, DraftRecord
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
+from chairlift.engine.scheduler.draft_budget import Proposal, choose_counts
 from chairlift.engine.scheduler.sequence_table import SequenceTable
 from chairlift.engine.scheduler.step_builder import StepBuilder
+from chairlift.engine.scheduler.step_cost_model import StepCostModel, StepFeatures
 from chairlift.engine.sequence import Sequence
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 
+MIN_ROW_SHARE = 1 / 64
+"""Share of a step's time that one more row takes at least, whatever was measured."""
+
+COST_MARGIN = 1.1
+"""Factor of the expected cost of drafts: what does not clearly pay is not tried."""
+
+ENGINE_DECAY = 0.998
+"""Weight of a draft for every newer one of the same drafter, of all sequences: the prior of new ones."""
+
+FINISH_DECAY = 0.99
+"""Factor of most_tokens_per_step for each request that finishes."""
+
+MIN_AWAITED_RATE = 0.3
+"""Rate below which a sequence does not wait for its sample: what would be computed meanwhile is worth more."""
+
+
+class _Candidate(NamedTuple):
+    """A sequence with proposed drafts."""
+
+    sequence: Sequence
+    drafter: Drafter
+    drafts: tuple[int, ...]
+    rate: float
+
 
 class DraftPlanner:
-    """Asks drafters for the drafts of each sequence: the first one that proposes tokens is used."""
+    """Asks drafters for the drafts of each sequence: the first one that proposes tokens is used.
+
+    Attributes:
+        most_tokens_per_step: tokens of a step that a sequence with drafts had lately on average, of the sequence with
+            the most; falls slowly.
+    """
 
     def __init__(
         self, config: SchedulerConfig, cache: KVCacheManager, table: SequenceTable, drafters: Items[Drafter], *,
-        vocab_size: int, max_drafts: int,
+        times: StepCostModel, vocab_size: int, max_drafts: int,
     ) -> None:  # fmt: skip
-        self._cache, self._table, self._drafters = cache, table, drafters
+        self._cache, self._table, self._times, self._drafters = cache, table, times, drafters
         self._learning = [drafter for drafter in drafters if isinstance(drafter, LearnsFromOutputs)]
+        self._rates = {drafter.name: ConfirmationRate() for drafter in drafters}
         self._vocab_size = vocab_size
         # A row with drafts is computed like a chunk of a prompt, whose length is bounded.
         self._max_drafts = min(max_drafts, config.max_prefill_chunk - 1)
+        self.most_tokens_per_step = 1.0
 
     def awaits_samples(self, sequence: Sequence) -> bool:
         """Return whether a sequence with samples in flight should wait for them, because it will have drafts then."""
-        return sequence.may_have_drafts and any(len(each.propose(sequence, 2)) > 1 for each in self._drafters)
+        if not sequence.may_have_drafts:
+            return False
+        for drafter in self._drafters:
+            if len(drafter.propose(sequence, 2)) > 1:
+                return self._rate(sequence, drafter) > MIN_AWAITED_RATE
+        return False
 
     def record(self, sequence: Sequence, num_drafts: int, num_confirmed: int) -> None:
         """Take how many drafts of a sequence's step became part of its output."""
         if sequence.draft_record is None:
             sequence.draft_record = DraftRecord()
         sequence.draft_record.add(sequence.draft_source, num_drafts, num_confirmed)
+        self._rates[sequence.draft_source].add(num_drafts, num_confirmed, decay=ENGINE_DECAY)
 
     def learn(self, sequence: Sequence) -> None:
         """Take the tokens of a sequence that has finished without an error."""
+        if (record := sequence.draft_record) is not None:
+            num_steps = sequence.num_output_tokens - record.num_confirmed
+            self.most_tokens_per_step *= FINISH_DECAY
+            if num_steps > 0:
+                mean = sequence.num_output_tokens / num_steps
+                self.most_tokens_per_step = max(1.0, mean, self.most_tokens_per_step)
         for drafter in self._learning:
             drafter.learn(sequence)
 
     def schedule(self, builder: StepBuilder) -> None:
-        """Give drafts to the decoding sequences of a step, in order."""
-        if builder.chunks or builder.preempted:
+        """Give drafts to the decoding sequences of a step, as many as shorten the time per token."""
+        num_rows = len(builder.decodes)
+        if builder.chunks or builder.preempted or not num_rows or builder.tokens_left < 1:
             return
+        base_ms, row_ms = self._costs(builder.decodes)
+        # Not even drafts that are always right would shorten the time per token.
+        if base_ms <= row_ms * num_rows:
+            return
+        candidates = self._candidates(builder)
+        proposals = [Proposal(len(each.drafts), each.rate) for each in candidates]
+        counts = choose_counts(proposals, num_rows, base_ms, row_ms, builder.tokens_left)
+        for candidate, count in zip(candidates, counts, strict=True):
+            if count:
+                self._add(builder, candidate, count)
+
+    def _costs(self, decodes: list[Sequence]) -> tuple[float, float]:
+        """Return the expected milliseconds of a step without drafts, and those that a draft adds; (1, 0) if unknown."""
+        num_read = sum([sequence.num_scheduled_tokens for sequence in decodes]) + len(decodes)
+        base_ms = self._times.expected_ms(StepFeatures(len(decodes), 0, num_read, 0.0))
+        row_ms = COST_MARGIN * max(self._times.row_ms, MIN_ROW_SHARE * base_ms)
+        return (base_ms, row_ms) if base_ms > 0 else (1.0, 0.0)
+
+    def _candidates(self, builder: StepBuilder) -> list[_Candidate]:
+        """Return the sequences for which a drafter proposes tokens."""
+        candidates = []
         for sequence in builder.decodes:
-            if builder.tokens_left < 1:
-                return
             is_known = sequence.num_scheduled_tokens == len(sequence.token_ids) - 1 and not sequence.num_pending_samples
-            if is_known and sequence.may_have_drafts:
-                self._add(builder, sequence)
+            # One more token is sampled behind the last draft.
+            limit = min(self._max_drafts, builder.tokens_left, sequence.max_length - len(sequence.token_ids) - 1)
+            if not is_known or not sequence.may_have_drafts or limit < 1:
+                continue
+            if sequence.draft_record is not None:
+                sequence.draft_record.pass_step()
+            for drafter in self._drafters:
+                if drafts := self._before_end(sequence, drafter.propose(sequence, limit))[:limit]:
+                    candidates.append(_Candidate(sequence, drafter, drafts, self._rate(sequence, drafter)))
+                    break
+        return candidates
 
-    def _add(self, builder: StepBuilder, sequence: Sequence) -> None:
-        # One more token is sampled behind the last draft.
-        length = len(sequence.token_ids)
-        limit = min(self._max_drafts, builder.tokens_left, sequence.max_length - length - 1)
+    def _rate(self, sequence: Sequence, drafter: Drafter) -> float:
+        prior = self._rates[drafter.name].mean(FIRST_RATE)
+        record = sequence.draft_record
+        rate = None if record is None else record.rates.get(drafter.name)
+        return prior if rate is None else rate.mean(prior)
+
+    def _add(self, builder: StepBuilder, candidate: _Candidate, count: int) -> None:
+        sequence, drafts = candidate.sequence, candidate.drafts[:count]
+        grammars: tuple[GrammarMatcher, ...] = ()
         if self._cache.config.has_state:
-            limit = 0 if builder.checkpoints is None else min(limit, builder.checkpoints.max_drafts)
-        if limit < 1:
+            drafts = drafts[: 0 if builder.checkpoints is None else builder.checkpoints.max_drafts]
+        if sequence.grammar is not None:
+            grammars = sequence.grammar.after_each(drafts)
+            drafts = drafts[: len(grammars)]
+        if not drafts or not (count := self._reserve(builder, sequence, len(drafts))):
             return
-        for drafter in self._drafters:
-            drafts, grammars = self._allowed(sequence, tuple(drafter.propose(sequence, limit))[:limit])
-            if drafts:
-                break
-        else:
-            return
-        sequence.draft_source = drafter.name
-        if count := self._reserve(builder, sequence, len(drafts)):
-            if builder.checkpoints is not None:
-                builder.checkpoints.allocate_drafts(sequence, count)
-            builder.add_drafts(sequence, drafts[:count], grammars[:count])
+        if builder.checkpoints is not None:
+            builder.checkpoints.allocate_drafts(sequence, count)
+        sequence.draft_source = candidate.drafter.name
+        builder.add_drafts(sequence, drafts[:count], grammars[:count])
 
-    def _allowed(
-        self, sequence: Sequence, drafts: tuple[int, ...]
-    ) -> tuple[tuple[int, ...], tuple[GrammarMatcher, ...]]:
-        """Return the drafts before the first that cannot follow, and the grammar after each of them."""
+    def _before_end(self, sequence: Sequence, drafts: Items[int]) -> tuple[int, ...]:
+        """Return the drafts before the first that is a stop token, behind which nothing is sampled, or no token."""
         for place, draft in enumerate(drafts):
-            # Behind a stop token nothing is sampled.
             if not 0 <= draft < self._vocab_size or draft in sequence.stop_token_ids:
-                drafts = drafts[:place]
-                break
-        if sequence.grammar is None:
-            return drafts, ()
-        grammars = sequence.grammar.after_each(drafts)
-        return drafts[: len(grammars)], grammars
+                return tuple(drafts[:place])
+        return tuple(drafts)
 
     def _reserve(self, builder: StepBuilder, sequence: Sequence, count: int) -> int:
         """Reserve blocks for up to `count` drafts; returns for how many there is room."""

@@ -86,7 +86,13 @@ class Scheduler:
     def use_drafters(self, drafters: Items[Drafter], max_drafts: int) -> None:
         """Let drafters guess at most max_drafts tokens of each sequence in a step, from the next step on."""
         self._draft_planner = self._step_scheduler.draft_planner = DraftPlanner(
-            self.config, self.cache, self.table, drafters, vocab_size=self.limits.vocab_size, max_drafts=max_drafts
+            self.config,
+            self.cache,
+            self.table,
+            drafters,
+            times=self.step_times,
+            vocab_size=self.limits.vocab_size,
+            max_drafts=max_drafts,
         )
 
     # -- intake ----------------------------------------------------------------------------------------------------
@@ -480,6 +486,7 @@ class Scheduler:
         if reason is not None:
             if error is None and self._draft_planner is not None:
                 self._draft_planner.learn(sequence)
+                self._deadlines.tokens_per_step = self._draft_planner.most_tokens_per_step
             return self.table.finish(
                 sequence, reason, now, error=error, tokens=tokens, logprobs=entries, prompt_logprobs=prompt_logprobs
             )
