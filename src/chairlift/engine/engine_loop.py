@@ -239,6 +239,7 @@ class EngineLoop:
             return self._roll_back(step.plan, error)
         collected = time.perf_counter()
         max_tokens = scheduler.table.oom_backoff.max_tokens
+        num_before = scheduler.counters.output_tokens
         outputs = scheduler.commit(result, self._clock.now())
         if (raised := scheduler.table.oom_backoff.max_tokens) != max_tokens:
             what = "any number of" if raised is None else f"at most {raised}"
@@ -250,7 +251,7 @@ class EngineLoop:
             self._record_batch(self._batch_recorder, step, timestamps)
         if (on_step := self.on_step) is None and self._limit_tuner is None:
             return outputs
-        stats = self._stats(step, len(outputs), timestamps)
+        stats = self._stats(step, scheduler.counters.output_tokens - num_before, timestamps)
         if self._limit_tuner is not None:
             self._tune_limits(self._limit_tuner, step, stats)
         if on_step is not None:

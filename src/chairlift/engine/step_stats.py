@@ -14,7 +14,7 @@ class StepStats:
         num_sequences: rows of the step.
         num_tokens: tokens of the step, prompt and decoded ones.
         num_prefill_tokens: tokens of rows with more than one.
-        num_outputs: sequences with new outputs.
+        num_outputs: new output tokens of all sequences.
         context_tokens: context lengths, summed over the rows.
         prefill_pairs: pairs (token, token it attends to) of rows with more than one.
         running: running sequences after the step.
