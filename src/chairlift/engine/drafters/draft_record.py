@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+PREDICTION = "prediction"
+"""Name of the drafter whose drafts the usage of a request counts."""
+
 
 @dataclass(slots=True)
 class DraftRecord:
