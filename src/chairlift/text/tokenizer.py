@@ -98,6 +98,15 @@ def split_special(text: str, pattern: re.Pattern[str], literal: frozenset[int]) 
         yield text[start:], False
 
 
+def plain_text(text: str, tokenizer: Tokenizer) -> ChatPrompt:
+    """Return a text in which no special token counts as such, for `encode_chat`."""
+    pattern, literal, at = special_pattern(tokenizer.special_tokens), set[int](), 0
+    while (match := pattern.search(text, at)) is not None:
+        literal.add(match.start())
+        at = match.start() + 1
+    return ChatPrompt(text, frozenset(literal))
+
+
 def check_text(text: str, param: str = "prompt") -> None:
     """Reject text that no tokenizer can encode: half a UTF-16 surrogate pair is not a character."""
     try:

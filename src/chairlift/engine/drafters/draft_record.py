@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+PREDICTION = "prediction"
+"""Name of the drafter whose drafts the usage of a request counts."""
+
 TRIAL_DECAY = 0.95
 """Weight of a draft for every newer one of the same sequence and drafter."""
 

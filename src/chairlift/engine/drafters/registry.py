@@ -5,9 +5,11 @@ from collections.abc import Callable
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SpeculationConfig
 from chairlift.engine.drafters.base import Drafter
+from chairlift.engine.drafters.prediction import PredictionDrafter
 
 METHODS: dict[str, Callable[[SpeculationConfig], tuple[Drafter, ...]]] = {
     "none": lambda config: (),
+    "prediction": lambda config: (PredictionDrafter(),),
 }
 """The drafters of each method: the first one that proposes tokens for a sequence is used."""
 
