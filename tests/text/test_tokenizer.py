@@ -12,7 +12,14 @@ from transformers import PreTrainedTokenizerFast
 
 from chairlift.core.errors import InvalidRequest, ModelError
 from chairlift.text.byte_tokenizer import ByteTokenizer
-from chairlift.text.tokenizer import ChatPrompt, HFTokenizer, Tokenizer, special_pattern, split_special
+from chairlift.text.tokenizer import (
+    ChatPrompt,
+    HFTokenizer,
+    Tokenizer,
+    first_difference,
+    special_pattern,
+    split_special,
+)
 from support_shares import FULL, for_each
 from support_text import STYLES, build_tokenizer, save_tokenizer, tokenizer_folder, tokenizer_of
 
@@ -207,3 +214,13 @@ def test_a_long_run_of_one_character_is_encoded_whole(style: str, char: str) -> 
     text = char * ((2**20 if FULL else 2**17) // len(char.encode()))
     tokenizer = tokenizer_of(style)
     assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)).lstrip(" ") == text.lstrip(" ")
+
+
+def test_the_first_id_that_is_another_token_is_found() -> None:
+    one, other = build_tokenizer("qwen")[0], build_tokenizer("qwen")[0]
+    size = one.get_vocab_size()
+    other.add_tokens(["<more>"])
+    smaller, larger = HFTokenizer(one), HFTokenizer(other)
+    assert first_difference(smaller, smaller) is None and first_difference(smaller, larger) is None
+    assert first_difference(larger, smaller) == size
+    assert first_difference(smaller, tokenizer_of("gemma")) == 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence as Items
 
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.drafters.base import Drafter, LearnsFromOutputs
+from chairlift.engine.drafters.base import Drafter, DraftsTogether, LearnsFromOutputs
 from chairlift.engine.drafters.draft_record import DraftRecord
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.scheduler.sequence_table import SequenceTable
@@ -26,13 +26,17 @@ class DraftPlanner:
     ) -> None:  # fmt: skip
         self._cache, self._table, self._drafters = cache, table, drafters
         self._learning = [drafter for drafter in drafters if isinstance(drafter, LearnsFromOutputs)]
+        self._together = [drafter for drafter in drafters if isinstance(drafter, DraftsTogether)]
         self._vocab_size = vocab_size
         # A row with drafts is computed like a chunk of a prompt, whose length is bounded.
         self._max_drafts = min(max_drafts, config.max_prefill_chunk - 1)
 
     def awaits_samples(self, sequence: Sequence) -> bool:
         """Return whether a sequence with samples in flight should wait for them, because it will have drafts then."""
-        return sequence.may_have_drafts and any(len(each.propose(sequence, 2)) > 1 for each in self._drafters)
+        return sequence.may_have_drafts and any(
+            each.will_propose(sequence) if isinstance(each, DraftsTogether) else len(each.propose(sequence, 2)) > 1
+            for each in self._drafters
+        )
 
     def record(self, sequence: Sequence, num_drafts: int, num_confirmed: int) -> None:
         """Take how many drafts of a sequence's step became part of its output."""
@@ -45,24 +49,35 @@ class DraftPlanner:
         for drafter in self._learning:
             drafter.learn(sequence)
 
+    def forget(self, sequence: Sequence) -> None:
+        """Let drafters release what they keep of a sequence that has ended."""
+        for drafter in self._together:
+            drafter.forget(sequence)
+
     def schedule(self, builder: StepBuilder) -> None:
         """Give drafts to the decoding sequences of a step, in order."""
         if builder.chunks or builder.preempted:
             return
-        for sequence in builder.decodes:
+        sequences = [each for each in builder.decodes if each.may_have_drafts and _is_known(each)]
+        if self._together:
+            requests = [(each, limit) for each in sequences if (limit := self._limit(builder, each)) > 0]
+            for drafter in self._together if requests else ():
+                drafter.prepare(requests)
+        for sequence in sequences:
             if builder.tokens_left < 1:
                 return
-            is_known = sequence.num_scheduled_tokens == len(sequence.token_ids) - 1 and not sequence.num_pending_samples
-            if is_known and sequence.may_have_drafts:
-                self._add(builder, sequence)
+            self._add(builder, sequence)
 
-    def _add(self, builder: StepBuilder, sequence: Sequence) -> None:
+    def _limit(self, builder: StepBuilder, sequence: Sequence) -> int:
+        """Return the most drafts that a sequence may have in what the step has left."""
         # One more token is sampled behind the last draft.
-        length = len(sequence.token_ids)
-        limit = min(self._max_drafts, builder.tokens_left, sequence.max_length - length - 1)
+        limit = min(self._max_drafts, builder.tokens_left, sequence.max_length - len(sequence.token_ids) - 1)
         if self._cache.config.has_state:
             limit = 0 if builder.checkpoints is None else min(limit, builder.checkpoints.max_drafts)
-        if limit < 1:
+        return limit
+
+    def _add(self, builder: StepBuilder, sequence: Sequence) -> None:
+        if (limit := self._limit(builder, sequence)) < 1:
             return
         for drafter in self._drafters:
             drafts, grammars = self._allowed(sequence, tuple(drafter.propose(sequence, limit))[:limit])
@@ -107,3 +122,8 @@ class DraftPlanner:
         if new:
             builder.new_blocks.setdefault(sequence, []).extend(new)
         return count
+
+
+def _is_known(sequence: Sequence) -> bool:
+    """Return whether a sequence of the step has no sample in flight, and only its last token to compute."""
+    return sequence.num_scheduled_tokens == len(sequence.token_ids) - 1 and not sequence.num_pending_samples

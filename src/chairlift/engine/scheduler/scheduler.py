@@ -88,6 +88,7 @@ class Scheduler:
         self._draft_planner = self._step_scheduler.draft_planner = DraftPlanner(
             self.config, self.cache, self.table, drafters, vocab_size=self.limits.vocab_size, max_drafts=max_drafts
         )
+        self.table.on_removed = self._draft_planner.forget
 
     # -- intake ----------------------------------------------------------------------------------------------------
 
