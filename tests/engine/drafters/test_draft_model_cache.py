@@ -33,6 +33,21 @@ def test_confirmed_drafts_stay_computed(token_ids: list[int], num_computed: int)
     assert state.num_computed == num_computed and not state.written
 
 
+@for_each(
+    ("new", "most_drafts"),
+    [([], 4), ([7, 8, 9, 5], 6), ([7, 8], 6), ([7, 8, 5], 3), ([5], 1)],
+)
+def test_the_next_drafts_are_more_where_all_were_confirmed_and_fewer_elsewhere(
+    new: list[int], most_drafts: int
+) -> None:
+    state = DraftedSequence(0, BlockTable(1), 2, drafts=(7, 8, 9), draft_position=2)
+    state.confirm([1, 2, *new])
+    assert state.most_drafts == most_drafts
+    assert state.drafts == ((7, 8, 9) if not new else ())
+    state.confirm([1, 2, *new])
+    assert state.most_drafts == most_drafts
+
+
 def test_the_sequence_drafted_longest_ago_makes_room() -> None:
     cache = DraftModelCache(INFO, 2, enable_prefix_caching=False)
     first, second, third = (sequence_of(number) for number in (1, 2, 3))

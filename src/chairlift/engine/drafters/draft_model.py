@@ -5,7 +5,8 @@
 
 All sequences of a step are drafted together. A sequence whose unknown tokens are many, after a long prompt, gets no
 drafts until the draft model has computed them, in slices beside the steps of the others. Confirmed drafts stay
-computed; the keys and values of the others are overwritten.
+computed; the keys and values of the others are overwritten. A sequence whose drafts were all confirmed gets more next
+time, another one fewer.
 
 A sampled sequence is sampled by the draft model, too, with the same random number at each position: two models with
 nearly the same distribution then mostly choose the same token.
@@ -128,17 +129,22 @@ class DraftModelDrafter:
                 state.drafts, state.draft_position = tuple(tokens), len(sequence.token_ids)
 
     def _limits(self, requests: Items[tuple[Sequence, int]]) -> dict[Sequence, int]:
-        """Return the most drafts of each sequence that the draft model can read."""
+        """Return the most drafts of each sequence that the draft model can read and has not drafted already."""
         limits: dict[Sequence, int] = {}
         for sequence, most in requests:
             limit = min(most, self._max_length - len(sequence.token_ids))
-            if limit > 0 and sequence not in self._excluded:
+            state = self._cache.states.get(sequence)
+            # After a step of the engine that failed.
+            is_current = state is not None and state.draft_position == len(sequence.token_ids)
+            if limit > 0 and not is_current and sequence not in self._excluded:
                 limits[sequence] = limit
         return limits
 
     def _first_rows(self, limits: dict[Sequence, int]) -> list[_DraftRow]:
         """Return a row of unknown tokens for each sequence, those with the fewest first, as far as a step has room."""
         states = {sequence: self._cache.start(sequence, limits) for sequence in limits}
+        for sequence, state in states.items():
+            limits[sequence] = min(limits[sequence], 0 if state is None else state.most_drafts)
         left, rows = MAX_STEP_TOKENS, list[_DraftRow]()
         for sequence, state in sorted(
             ((sequence, state) for sequence, state in states.items() if state is not None),
@@ -147,7 +153,7 @@ class DraftModelDrafter:
             start, length = state.num_computed, len(sequence.token_ids)
             end = min(length, start + left)
             if end == start:
-                break
+                continue
             token_ids, is_last = sequence.token_ids[start:end], end == length
             num_tokens = end + (limits[sequence] - 1 if is_last else 0)
             if max(token_ids) >= self._vocab_size or not self._cache.reserve(state, num_tokens, limits):

@@ -19,6 +19,12 @@ from chairlift.engine.sequence import Sequence
 CACHED_BYTES = 128 << 20
 """Bytes of blocks that no sequence holds, above which they are used again before blocks that were never used."""
 
+FIRST_DRAFTS = 4
+"""Most drafts of a sequence that the draft model begins."""
+
+MORE_DRAFTS = 2
+"""Further drafts after some that were all confirmed; after others one more than were confirmed. Each is a step."""
+
 
 @dataclass(slots=True, eq=False)
 class DraftedSequence:
@@ -31,6 +37,7 @@ class DraftedSequence:
         written: drafts behind them whose keys and values are in the blocks, too.
         drafts: its newest drafts.
         draft_position: tokens that the sequence had then, -1 for none.
+        most_drafts: upper bound of its next drafts.
         is_in_runner: whether the runner has its slot and blocks.
         new_blocks: blocks that the runner does not know yet, of a sequence in it.
     """
@@ -41,11 +48,18 @@ class DraftedSequence:
     written: list[int] = field(default_factory=list)
     drafts: tuple[int, ...] = ()
     draft_position: int = -1
+    most_drafts: int = FIRST_DRAFTS
     is_in_runner: bool = False
     new_blocks: list[NewBlock] = field(default_factory=list)
 
     def confirm(self, token_ids: Items[int]) -> None:
         """Take drafts that have become tokens of the sequence as computed; the last token never is."""
+        if new := token_ids[self.draft_position :] if self.drafts else ():
+            pairs = list(zip(self.drafts, new, strict=False))
+            num_confirmed = next((place for place, (draft, token) in enumerate(pairs) if draft != token), len(pairs))
+            all_confirmed = num_confirmed == len(pairs)
+            self.most_drafts = self.most_drafts + MORE_DRAFTS if all_confirmed else num_confirmed + 1
+            self.drafts, self.draft_position = (), -1
         while self.written and self.num_computed < len(token_ids) - 1:
             if self.written.pop(0) != token_ids[self.num_computed]:
                 break
