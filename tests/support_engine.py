@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
+from chairlift.engine.drafters.draft_model import DraftModelDrafter
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits
@@ -171,6 +173,8 @@ class EngineHarness:
         self.finals: dict[str, EngineOutput] = {}
         self._arrivals: dict[SequenceId, int] = {}
         self.drafter: ExpectedDrafter | None = None
+        self.draft_model: DraftModelDrafter | None = None
+        self.draft_runner: StrictRunner | None = None
 
     def use_drafter(self, rng: random.Random, *, wrong: float, max_drafts: int) -> None:
         """Let a drafter that knows the expected outputs propose tokens, each of them wrong with that probability."""
@@ -181,6 +185,20 @@ class EngineHarness:
         self.drafter = ExpectedDrafter(rng, cache(expected), self.fake.vocab_size, wrong)
         self.scheduler.use_drafters([self.drafter], max_drafts)
         self.audit.may_wait_for_samples = True
+
+    def use_draft_model(
+        self, fake: FakeConfig | None = None, *, max_drafts: int = 4, max_sequences: int = 32, hook: Hook | None = None
+    ) -> DraftModelDrafter:  # fmt: skip
+        """Let a second fake runner propose tokens: by default one that always agrees with the first."""
+        fake = fake or replace(self.fake, poison=None, nan=None)
+        self.draft_runner = runner = StrictRunner(fake, hook=hook)
+        self.draft_model = DraftModelDrafter(
+            runner, runner.start(), max_sequences=max_sequences,
+            enable_prefix_caching=self.cache.config.enable_prefix_caching and fake.block_size == self.fake.block_size,
+        )  # fmt: skip
+        self.scheduler.use_drafters([self.draft_model], max_drafts)
+        self.audit.may_wait_for_samples = True
+        return self.draft_model
 
     def submit(self, *requests: GenerateRequest) -> None:
         for request in requests:
@@ -256,6 +274,9 @@ class EngineHarness:
         """
         assert self.loop.check_integrity() == []
         assert self.runner.contract_errors == [], "a plan broke the runner's contract"
+        if self.draft_model is not None and self.draft_runner is not None:
+            assert self.draft_model.check_integrity() == []
+            assert self.draft_runner.contract_errors == [], "a plan broke the contract of the draft model's runner"
         if self.loop.is_idle:
             assert set(self.finals) == set(self.requests), "a request got no last output"
             counts = self.cache.counts()

@@ -1,6 +1,7 @@
 """Random engines and requests from a seed, run for some steps and checked on the way."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 from chairlift.core.errors import ChairliftError, SamplingFailed
@@ -76,7 +77,30 @@ def make_random_engine(
     draft_rng = random.Random(failure_rng.random())
     if draft_rng.random() < 0.5:
         harness.use_drafter(draft_rng, wrong=draft_rng.choice([0.0, 0.3, 1.0]), max_drafts=draft_rng.choice([1, 4, 30]))
+    elif draft_rng.random() < 0.5:
+        _use_random_draft_model(harness, draft_rng)
     return harness
+
+
+def _use_random_draft_model(harness: EngineHarness, rng: random.Random) -> None:
+    """Let a second fake model draft, which agrees or not, has much memory or little, and may fail."""
+    failure_rate = rng.choice([0.0, 0.0, 0.0, 0.01])
+
+    def hook(plan: StepPlan, stage: str) -> None:
+        if rng.random() < failure_rate:
+            raise RuntimeError(f"the draft model's {stage} fails")
+
+    fake, agrees = harness.fake, not harness.fake.has_state and rng.random() < 0.7
+    harness.use_draft_model(
+        replace(
+            fake, poison=None, nan=None, has_state=False, num_state_checkpoints=0,
+            windows=fake.windows if agrees else rng.choice([(None,), (None, 8), (3,)]),
+            seed=fake.seed if agrees else fake.seed + 1, num_blocks=rng.choice([3, 10, 50, 1000]),
+            vocab_size=fake.vocab_size if agrees else rng.choice([40, 50, 60]),
+            block_size=rng.choice([fake.block_size, fake.block_size, 5]), max_model_len=rng.choice([80, 80, 30]),
+        ),
+        max_drafts=rng.choice([1, 4, 30]), max_sequences=rng.choice([1, 4, 32]), hook=hook,
+    )  # fmt: skip
 
 
 def make_random_request(

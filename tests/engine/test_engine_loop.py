@@ -12,8 +12,9 @@ from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ConfigError, DuplicateRequestId, EngineDead, ForwardFailed, QueueFull, RequestTimeout
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine import engine_loop
-from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.config import SchedulerConfig, SpeculationConfig
 from chairlift.engine.engine_loop import EngineLoop
+from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.runner.fake import NEVER_WRITTEN, FakeRunner
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.step_plan import StepPlan
@@ -310,3 +311,61 @@ def test_a_failure_of_the_runner_between_two_steps_is_raised_in_the_engines_thre
     callbacks[1](EngineDead("a rank is lost"))
     with pytest.raises(EngineDead, match="a rank is lost"):
         posted[0]()
+
+
+def drafting_loop(runner: FakeRunner, draft_runner: FakeRunner | None) -> EngineLoop:
+    speculation = SpeculationConfig(method="draft_model", model="draft", num_speculative_tokens=4)
+    return EngineLoop(runner, SchedulerConfig(speculation=speculation), draft_runner=draft_runner)
+
+
+def test_a_draft_model_starts_before_the_model_and_stops_with_it() -> None:
+    runner, draft_runner = FakeRunner(FAKE), FakeRunner(FAKE)
+    started: list[bool] = []
+    start = runner.start
+
+    def record_start() -> RunnerInfo:
+        started.append(draft_runner.started)
+        return start()
+
+    runner.start = record_start  # type: ignore[method-assign]
+    loop = drafting_loop(runner, draft_runner)
+    loop.start()
+    submit(loop, make_request("a", 10, 21))
+    while not loop.is_idle:
+        loop.step()
+    assert loop.scheduler.counters.confirmed_draft_tokens == 16 and loop.check_integrity() == []
+    assert started == [True] and loop.warmup() >= 0 and draft_runner.warmups == 1
+    loop.stop()
+    assert runner.stopped and draft_runner.stopped
+
+
+def test_a_draft_model_that_cannot_be_used_is_an_error_at_the_start() -> None:
+    with pytest.raises(ConfigError, match="needs a model"):
+        drafting_loop(FakeRunner(FAKE), None).start()
+    loop = drafting_loop(FakeRunner(FAKE), FakeRunner(replace(FAKE, has_state=True)))
+    with pytest.raises(ConfigError, match="the draft model has layers that keep a state"):
+        loop.start()
+
+
+def test_where_drafts_could_change_tokens_the_draft_model_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    runner, draft_runner = FakeRunner(FAKE), FakeRunner(FAKE)
+    info = replace(runner.start(), no_drafts_reason="rounding depends on the batch")
+    runner.start = lambda: info  # type: ignore[method-assign]
+    loop = drafting_loop(runner, draft_runner)
+    with caplog.at_level(logging.WARNING):
+        loop.start()
+    assert draft_runner.stopped
+    assert [record.message for record in caplog.records] == [
+        "the draft model is not used: rounding depends on the batch"
+    ]
+    submit(loop, make_request("a", 10, 20))
+    while not loop.is_idle:
+        loop.step()
+    assert not loop.scheduler.counters.draft_tokens
+
+
+def test_a_draft_model_of_another_method_is_not_started() -> None:
+    draft_runner = FakeRunner(FAKE)
+    loop = EngineLoop(FakeRunner(FAKE), SchedulerConfig(), draft_runner=draft_runner)
+    loop.start()
+    assert not draft_runner.started

@@ -36,11 +36,12 @@ def test_random_schedules_with_drafts_keep_every_promise(shard: int, has_state: 
     while totals["engines"] < SCHEDULES:
         number += 1
         harness = run_random_engine(8_000_000 + 100_000 * shard + number, 60, has_state=has_state)
-        if harness.drafter is None:
+        if harness.drafter is None and harness.draft_model is None:
             continue
         counters = harness.scheduler.counters
         totals.update(
-            engines=1, drafts=counters.draft_tokens, confirmed=counters.confirmed_draft_tokens,
+            engines=1, draft_models=harness.draft_model is not None, drafts=counters.draft_tokens,
+            confirmed=counters.confirmed_draft_tokens,
             rejected=counters.draft_tokens - counters.confirmed_draft_tokens, preemptions=counters.preemptions,
             cached_tokens=counters.cached_tokens, failed=counters.failed_steps,
             aborts=counters.finished_by_reason["abort"], windows=len(harness.fake.windows) > 1,

@@ -29,12 +29,14 @@ class SpeculationConfig:
 
     Attributes:
         method: a name of drafters/registry.py; "none" for no drafts.
+        model: of method "draft_model": a folder, a GGUF file or a hub id of the draft model.
         num_speculative_tokens: most drafts of a sequence in one step.
         prompt_lookup_min: tokens at the end of a sequence that must occur before, so that what followed is proposed.
         prompt_lookup_max: tokens at the end that are looked for first; fewer are tried down to prompt_lookup_min.
     """
 
     method: str = "none"
+    model: str = ""
     num_speculative_tokens: int = 16
     prompt_lookup_min: int = 3
     prompt_lookup_max: int = 8

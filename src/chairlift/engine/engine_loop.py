@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from dataclasses import replace
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.engine_output import EngineOutput
@@ -16,7 +17,9 @@ from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.engine.batch_recorder import BatchRecorder
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.config import CacheConfig, SchedulerConfig
-from chairlift.engine.drafters.registry import make_drafters
+from chairlift.engine.drafters.base import Drafter
+from chairlift.engine.drafters.draft_model import MAX_STEP_TOKENS, DraftModelDrafter
+from chairlift.engine.drafters.registry import DRAFT_MODEL, make_drafters
 from chairlift.engine.kv.cache_trimmer import CacheTrimmer
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits
@@ -57,13 +60,16 @@ class EngineLoop:
     def __init__(
         self, runner: Runner, config: SchedulerConfig, *, enable_prefix_caching: bool = True,
         clock: Clock | None = None, on_step: Callable[[StepStats], None] | None = None, threaded: bool = True,
+        draft_runner: Runner | None = None,
     ) -> None:  # fmt: skip
-        """Hold the parts; nothing runs before start().
+        """Hold the parts; nothing runs before start(). `draft_runner` is that of the method "draft_model".
 
         With config.overlap the runner works in a thread. With `threaded` False, or if it says that it is asynchronous,
         it does not: its launch() itself returns before the step is done.
         """
         self._runner, self._threaded = runner, threaded
+        self._draft_runner = draft_runner
+        self._draft_model: DraftModelDrafter | None = None
         self._config = config
         self._caching = enable_prefix_caching
         self._clock = clock or SystemClock()
@@ -86,9 +92,14 @@ class EngineLoop:
         """Start the runner and build the scheduler for its RunnerInfo.
 
         A `scheduler` that exists already is used instead. Raises ConfigError if its cache has other blocks than the
-        runner.
+        runner, and for a draft model that cannot be used.
         """
-        self.info = info = self._runner.start()
+        # The draft model first: the runner's cache then gets what is left of the memory.
+        draft_info = self._start_draft_model()
+        info = self._runner.start()
+        if draft_info is not None:
+            info = replace(info, startup_report=(*info.startup_report, *_draft_report(draft_info)))
+        self.info = info
         can_release = isinstance(self._runner, ReleasesBlocks)
         self._zero = time.perf_counter()
         self._config = self._config.with_runner_defaults(
@@ -108,14 +119,43 @@ class EngineLoop:
             _check_cache(scheduler.cache.config, cache)
             self.limits = scheduler.limits
         self.scheduler = scheduler or Scheduler(self._config, KVCacheManager(cache), self.limits)
-        drafters = () if info.no_drafts_reason else make_drafters(self._config.speculation)
-        if drafters:
+        if drafters := self._make_drafters(info, draft_info):
             self.scheduler.use_drafters(drafters, self._config.speculation.num_speculative_tokens)
         if self._config.tune_limits:
             self._limit_tuner = LimitTuner(LimitsConfig.of(self._config, self.limits))
         elif info.max_cached_blocks is not None and can_release:
             self._cache_trimmer = CacheTrimmer(self.scheduler.cache.pool, info.max_cached_blocks)
         return info
+
+    def _start_draft_model(self) -> RunnerInfo | None:
+        """Start the runner of the draft model, if the method needs it. Raises ConfigError."""
+        if self._config.speculation.method != DRAFT_MODEL:
+            self._draft_runner = None
+            return None
+        if self._draft_runner is None:
+            raise ConfigError(f"method {DRAFT_MODEL!r} of speculation needs a model", option="speculative_config")
+        info = self._draft_runner.start()
+        if info.has_state:
+            raise ConfigError(
+                "the draft model has layers that keep a state, which cannot be taken back behind a rejected draft; "
+                "choose one whose layers are all attention", option="speculative_config",
+            )  # fmt: skip
+        return info
+
+    def _make_drafters(self, info: RunnerInfo, draft_info: RunnerInfo | None) -> tuple[Drafter, ...]:
+        """Make the drafters of the method; none where drafts could change tokens."""
+        if info.no_drafts_reason:
+            if self._draft_runner is not None:
+                log.warning("the draft model is not used: %s", info.no_drafts_reason)
+                self._draft_runner.stop()
+            return ()
+        if self._draft_runner is None or draft_info is None:
+            return make_drafters(self._config.speculation)
+        self._draft_model = DraftModelDrafter(
+            self._draft_runner, draft_info, max_sequences=min(self._config.max_running_requests, MAX_STEP_TOKENS),
+            enable_prefix_caching=self._caching and draft_info.block_size == info.block_size,
+        )  # fmt: skip
+        return (self._draft_model,)
 
     def watch_runner(self, post: Callable[[Callable[[], None]], object]) -> None:
         """Raise a failure of the runner between two steps in the engine's thread; `post` queues a function for it."""
@@ -130,11 +170,13 @@ class EngineLoop:
             self._runner.on_failure(fail)
 
     def stop(self) -> None:
-        """Stop the runner."""
+        """Stop the runner, and that of a draft model."""
         try:
             self._runner.stop()
         finally:
             self._mask_worker.stop()
+            if self._draft_runner is not None:
+                self._draft_runner.stop()
 
     # -- intake ----------------------------------------------------------------------------------------------------
 
@@ -343,6 +385,8 @@ class EngineLoop:
         self.warmup_started_at = time.monotonic()
         try:
             self._runner.warmup()
+            if self._draft_model is not None:
+                self._draft_model.warmup()
         finally:
             self.warmup_started_at = None
         return time.perf_counter() - started_at
@@ -388,6 +432,8 @@ class EngineLoop:
     def check_integrity(self) -> list[str]:
         """Check blocks, slots and counters; logs and returns the errors."""
         errors = self.scheduler.check_integrity()
+        if self._draft_model is not None:
+            errors += self._draft_model.check_integrity()
         for error in errors:
             log.error("integrity: %s", error)
         return errors
@@ -409,6 +455,12 @@ class EngineLoop:
             finished_requests=sum(counters.finished_by_reason.values()),
             preemptions=counters.preemptions,
         )
+
+
+def _draft_report(info: RunnerInfo) -> tuple[tuple[str, str], ...]:
+    """Return what the startup report says of a draft model."""
+    names = {"model", "dtype", "kv cache", "seconds to load"}
+    return tuple((f"draft model: {name}", value) for name, value in info.startup_report if name in names)
 
 
 def _check_cache(own: CacheConfig, runner: CacheConfig) -> None:

@@ -77,6 +77,20 @@ class Tokenizer(Protocol):
         ...
 
 
+def first_difference(tokenizer: Tokenizer, other: Tokenizer) -> int | None:
+    """Return the least id of `tokenizer` that is another token of `other`, or none; None for no such id.
+
+    `other` may have more tokens.
+    """
+    return next(
+        (
+            token for token in range(tokenizer.vocab_size)
+            if tokenizer.token_text(token) != other.token_text(token)
+            or tokenizer.fallback_byte(token) != other.fallback_byte(token)
+        ), None,
+    )  # fmt: skip
+
+
 def special_pattern(spelled: Iterable[str]) -> re.Pattern[str]:
     """Compile a pattern that matches any of these strings, longest first; no strings match nothing."""
     longest_first = sorted(filter(None, spelled), key=len, reverse=True)

@@ -24,6 +24,26 @@ class Drafter(Protocol):
 
 
 @runtime_checkable
+class DraftsTogether(Protocol):
+    """A Drafter that makes the drafts of a step's sequences together, before it is asked for those of each."""
+
+    def prepare(self, requests: Items[tuple[Sequence, int]]) -> None:
+        """Make at most the given number of drafts for each sequence, all of whose tokens are known.
+
+        It may take a good part of a step, and ends no request whatever happens.
+        """
+        ...
+
+    def will_propose(self, sequence: Sequence) -> bool:
+        """Return whether a sequence should wait for its samples in flight, because it gets drafts then."""
+        ...
+
+    def forget(self, sequence: Sequence) -> None:
+        """Release what it keeps of a sequence that has ended; it may keep nothing."""
+        ...
+
+
+@runtime_checkable
 class LearnsFromOutputs(Protocol):
     """A Drafter that uses the outputs of earlier requests."""
 

@@ -7,15 +7,19 @@ from chairlift.engine.config import SpeculationConfig
 from chairlift.engine.drafters.base import Drafter
 from chairlift.engine.drafters.prediction import PredictionDrafter
 
+DRAFT_MODEL = "draft_model"
+"""The method whose drafter needs a runner: engine_loop.py makes it."""
+
 METHODS: dict[str, Callable[[SpeculationConfig], tuple[Drafter, ...]]] = {
     "none": lambda config: (),
     "prediction": lambda config: (PredictionDrafter(),),
+    DRAFT_MODEL: lambda config: (),
 }
 """The drafters of each method: the first one that proposes tokens for a sequence is used."""
 
 
 def make_drafters(config: SpeculationConfig) -> tuple[Drafter, ...]:
-    """Make the drafters of config.method. Raises ConfigError for an unknown name."""
+    """Make the drafters of config.method, apart from a draft model's. Raises ConfigError for an unknown name."""
     if config.method not in METHODS:
         known = ", ".join(sorted(METHODS))
         raise ConfigError(

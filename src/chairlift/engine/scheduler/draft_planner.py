@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.drafters.base import Drafter, LearnsFromOutputs
+from chairlift.engine.drafters.base import Drafter, DraftsTogether, LearnsFromOutputs
 from chairlift.engine.drafters.draft_record import FIRST_RATE, ConfirmationRate, DraftRecord
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.scheduler.draft_budget import Proposal, choose_counts
@@ -60,6 +60,7 @@ class DraftPlanner:
         self._cache, self._table, self._times, self._drafters = cache, table, times, drafters
         self._learning = [drafter for drafter in drafters if isinstance(drafter, LearnsFromOutputs)]
         self._rates = {drafter.name: ConfirmationRate() for drafter in drafters}
+        self._together = [drafter for drafter in drafters if isinstance(drafter, DraftsTogether)]
         self._vocab_size = vocab_size
         # A row with drafts is computed like a chunk of a prompt, whose length is bounded.
         self._max_drafts = min(max_drafts, config.max_prefill_chunk - 1)
@@ -70,7 +71,11 @@ class DraftPlanner:
         if not sequence.may_have_drafts:
             return False
         for drafter in self._drafters:
-            if len(drafter.propose(sequence, 2)) > 1:
+            if isinstance(drafter, DraftsTogether):
+                has_drafts = drafter.will_propose(sequence)
+            else:
+                has_drafts = len(drafter.propose(sequence, 2)) > 1
+            if has_drafts:
                 return self._rate(sequence, drafter) > MIN_AWAITED_RATE
         return False
 
@@ -91,6 +96,11 @@ class DraftPlanner:
                 self.most_tokens_per_step = max(1.0, mean, self.most_tokens_per_step)
         for drafter in self._learning:
             drafter.learn(sequence)
+
+    def forget(self, sequence: Sequence) -> None:
+        """Let drafters release what they keep of a sequence that has ended."""
+        for drafter in self._together:
+            drafter.forget(sequence)
 
     def schedule(self, builder: StepBuilder) -> None:
         """Give drafts to the decoding sequences of a step, as many as shorten the time per token."""
@@ -117,13 +127,15 @@ class DraftPlanner:
 
     def _candidates(self, builder: StepBuilder) -> list[_Candidate]:
         """Return the sequences for which a drafter proposes tokens."""
+        requests = [
+            (each, limit)
+            for each in builder.decodes
+            if each.may_have_drafts and _is_known(each) and (limit := self._limit(builder, each)) > 0
+        ]
+        for together in self._together if requests else ():
+            together.prepare(requests)
         candidates = []
-        for sequence in builder.decodes:
-            is_known = sequence.num_scheduled_tokens == len(sequence.token_ids) - 1 and not sequence.num_pending_samples
-            # One more token is sampled behind the last draft.
-            limit = min(self._max_drafts, builder.tokens_left, sequence.max_length - len(sequence.token_ids) - 1)
-            if not is_known or not sequence.may_have_drafts or limit < 1:
-                continue
+        for sequence, limit in requests:
             if sequence.draft_record is not None:
                 sequence.draft_record.pass_step()
             for drafter in self._drafters:
@@ -131,6 +143,14 @@ class DraftPlanner:
                     candidates.append(_Candidate(sequence, drafter, drafts, self._rate(sequence, drafter)))
                     break
         return candidates
+
+    def _limit(self, builder: StepBuilder, sequence: Sequence) -> int:
+        """Return the most drafts that a sequence may have in what the step has left."""
+        # One more token is sampled behind the last draft.
+        limit = min(self._max_drafts, builder.tokens_left, sequence.max_length - len(sequence.token_ids) - 1)
+        if self._cache.config.has_state:
+            limit = 0 if builder.checkpoints is None else min(limit, builder.checkpoints.max_drafts)
+        return limit
 
     def _rate(self, sequence: Sequence, drafter: Drafter) -> float:
         prior = self._rates[drafter.name].mean(FIRST_RATE)
@@ -177,3 +197,8 @@ class DraftPlanner:
         if new:
             builder.new_blocks.setdefault(sequence, []).extend(new)
         return count
+
+
+def _is_known(sequence: Sequence) -> bool:
+    """Return whether a sequence of the step has no sample in flight, and only its last token to compute."""
+    return sequence.num_scheduled_tokens == len(sequence.token_ids) - 1 and not sequence.num_pending_samples

@@ -94,6 +94,7 @@ class Scheduler:
             vocab_size=self.limits.vocab_size,
             max_drafts=max_drafts,
         )
+        self.table.on_removed = self._draft_planner.forget
 
     # -- intake ----------------------------------------------------------------------------------------------------
 
