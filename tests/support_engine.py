@@ -14,7 +14,8 @@ from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import SamplingParams
-from chairlift.engine.config import CacheConfig, SchedulerConfig
+from chairlift.engine.config import CacheConfig, SchedulerConfig, SpeculationConfig
+from chairlift.engine.drafters.registry import make_drafters
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits
@@ -180,6 +181,11 @@ class EngineHarness:
 
         self.drafter = ExpectedDrafter(rng, cache(expected), self.fake.vocab_size, wrong)
         self.scheduler.use_drafters([self.drafter], max_drafts)
+        self.audit.may_wait_for_samples = True
+
+    def use_method(self, config: SpeculationConfig) -> None:
+        """Let the drafters of a method propose tokens."""
+        self.scheduler.use_drafters(make_drafters(config), config.num_speculative_tokens)
         self.audit.may_wait_for_samples = True
 
     def submit(self, *requests: GenerateRequest) -> None:

@@ -72,6 +72,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "__weakref__",
         "arrival_index",
         "awaited_block_hash",
         "block_hashes",

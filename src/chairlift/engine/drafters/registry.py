@@ -5,9 +5,22 @@ from collections.abc import Callable
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SpeculationConfig
 from chairlift.engine.drafters.base import Drafter
+from chairlift.engine.drafters.forced_tokens import ForcedTokensDrafter
+from chairlift.engine.drafters.prompt_lookup import PromptLookupDrafter
+from chairlift.engine.drafters.suffix import SuffixDrafter
+
+
+def _suffix(config: SpeculationConfig) -> tuple[Drafter, ...]:
+    """Return the drafters of method "suffix", which share the index of each sequence."""
+    prompt_lookup = PromptLookupDrafter(config)
+    return SuffixDrafter(config, prompt_lookup), prompt_lookup
+
 
 METHODS: dict[str, Callable[[SpeculationConfig], tuple[Drafter, ...]]] = {
+    "auto": lambda config: (ForcedTokensDrafter(), PromptLookupDrafter(config)),
+    "ngram": lambda config: (PromptLookupDrafter(config),),
     "none": lambda config: (),
+    "suffix": _suffix,
 }
 """The drafters of each method: the first one that proposes tokens for a sequence is used."""
 
