@@ -26,7 +26,7 @@ MIN_CAPACITY = 256
 """Tokens for which a sequence's index has memory at first."""
 MIN_BULK_TOKENS = 48
 """New tokens from which on they are indexed at once by numpy."""
-MAX_BULK_TOKENS = 16_384
+MAX_BULK_TOKENS = 8_192
 """Tokens that are indexed in one call, so that a long prompt makes no step slow: its end is known after a few calls."""
 
 
