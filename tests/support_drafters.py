@@ -1,9 +1,14 @@
-"""ExpectedDrafter: a drafter that knows the output of each request, and is wrong as often as a test wants."""
+"""ExpectedDrafter, make_sequence: a drafter that knows the output of each request, and sequences for other drafters."""
 
 import random
 from collections.abc import Callable
+from collections.abc import Sequence as Items
 
+from chairlift.core.block_hash import root_hash
+from chairlift.core.request import GenerateRequest
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.sequence import Sequence
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 
 
 class ExpectedDrafter:
@@ -38,3 +43,15 @@ class ExpectedDrafter:
             self.num_right += is_right
         self.num_proposed += len(proposal)
         return proposal
+
+
+def make_sequence(
+    prompt: Items[int], output: Items[int] = (), *, tenant: str = "", salt: str = "", adapter: str = "",
+    index: int = 0, grammar: GrammarMatcher | None = None,
+) -> Sequence:  # fmt: skip
+    """Make a running sequence with a prompt and the first tokens of its output."""
+    params = SamplingParams(max_tokens=100_000, n=index + 1).with_defaults({}, max_tokens=1, seed=0)
+    request = GenerateRequest(request_id="a", prompt_token_ids=tuple(prompt), params=params)
+    sequence = Sequence(request, 0, root_hash("model", adapter, tenant, salt), 0.0, index, grammar)
+    sequence.token_ids += output
+    return sequence

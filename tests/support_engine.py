@@ -15,8 +15,9 @@ from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import SamplingParams
-from chairlift.engine.config import CacheConfig, SchedulerConfig
+from chairlift.engine.config import CacheConfig, SchedulerConfig, SpeculationConfig
 from chairlift.engine.drafters.draft_model import DraftModelDrafter
+from chairlift.engine.drafters.registry import make_drafters
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits
@@ -199,6 +200,11 @@ class EngineHarness:
         self.scheduler.use_drafters([self.draft_model], max_drafts)
         self.audit.may_wait_for_samples = True
         return self.draft_model
+
+    def use_method(self, config: SpeculationConfig) -> None:
+        """Let the drafters of a method propose tokens."""
+        self.scheduler.use_drafters(make_drafters(config), config.num_speculative_tokens)
+        self.audit.may_wait_for_samples = True
 
     def submit(self, *requests: GenerateRequest) -> None:
         for request in requests:

@@ -6,7 +6,7 @@ from typing import Any
 
 from chairlift.core.errors import ChairliftError, SamplingFailed
 from chairlift.core.request import GenerateRequest
-from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.config import SchedulerConfig, SpeculationConfig
 from chairlift.engine.kv.layer_groups import LayerGroupLayout
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.scheduler.batching_policy import NAMES
@@ -132,11 +132,19 @@ def abort_one(harness: EngineHarness, seq_id: SequenceId) -> None:
         harness.abort(seq_id)
 
 
-def run_random_engine(seed: int, steps: int, *, keep_plans: bool = False, has_state: bool = False) -> EngineHarness:
-    """Run a random engine for about `steps` steps, then until all requests end, and check it."""
+def run_random_engine(
+    seed: int, steps: int, *, keep_plans: bool = False, has_state: bool = False,
+    speculation: SpeculationConfig | None = None,
+) -> EngineHarness:  # fmt: skip
+    """Run a random engine for about `steps` steps, then until all requests end, and check it.
+
+    speculation: the method whose drafters it has, instead of random ones that know the outputs.
+    """
     rng = random.Random(seed)
     no_faults = rng.random() < 0.4
     harness = make_random_engine(rng, no_faults=no_faults, keep_plans=keep_plans, has_state=has_state)
+    if speculation is not None:
+        harness.use_method(speculation)
     prefixes = [[rng.randrange(BAD_TOKENS[0]) for _ in range(rng.randrange(40))] for _ in range(3)]
     arrival_rate = rng.choice([0.05, 0.3, 1.0])
     try:

@@ -33,6 +33,7 @@ class SpeculationConfig:
         num_speculative_tokens: most drafts of a sequence in one step.
         prompt_lookup_min: tokens at the end of a sequence that must occur before, so that what followed is proposed.
         prompt_lookup_max: tokens at the end that are looked for first; fewer are tried down to prompt_lookup_min.
+        suffix_max_bytes: memory for outputs of earlier requests, of method "suffix" only; the newest ones are kept.
     """
 
     method: str = "none"
@@ -40,11 +41,12 @@ class SpeculationConfig:
     num_speculative_tokens: int = 16
     prompt_lookup_min: int = 3
     prompt_lookup_max: int = 8
+    suffix_max_bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:
         _at_least(
             1, num_speculative_tokens=self.num_speculative_tokens, prompt_lookup_min=self.prompt_lookup_min,
-            prompt_lookup_max=self.prompt_lookup_max,
+            prompt_lookup_max=self.prompt_lookup_max, suffix_max_bytes=self.suffix_max_bytes,
         )  # fmt: skip
         if self.prompt_lookup_min > self.prompt_lookup_max:
             raise ConfigError(

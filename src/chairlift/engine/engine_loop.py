@@ -155,7 +155,7 @@ class EngineLoop:
             self._draft_runner, draft_info, max_sequences=min(self._config.max_running_requests, MAX_STEP_TOKENS),
             enable_prefix_caching=self._caching and draft_info.block_size == info.block_size,
         )  # fmt: skip
-        return (self._draft_model,)
+        return (*make_drafters(self._config.speculation), self._draft_model)
 
     def watch_runner(self, post: Callable[[Callable[[], None]], object]) -> None:
         """Raise a failure of the runner between two steps in the engine's thread; `post` queues a function for it."""

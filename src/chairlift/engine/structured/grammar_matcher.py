@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from chairlift.core.errors import InvalidRequest, StructuredOutputFailed, StructuredOutputTooComplex
@@ -19,6 +20,8 @@ EXCEEDED_LIMIT = re.compile(
 
 BITS = 32
 """Tokens in one int32 word of a mask."""
+MAX_WAIT_SECONDS = 0.002
+"""How long the engine thread waits for a mask that it needs before it can guess tokens; later it does not guess any."""
 MAX_ERROR_CHARS = 300
 """Characters of a library's error that an error message repeats."""
 
@@ -32,12 +35,21 @@ class MaskBatch:
         runs_without_gil: whether the thread that computes the masks does not need the GIL any more.
     """
 
-    __slots__ = ("bits", "done", "runs_without_gil")
+    __slots__ = ("_is_late", "bits", "done", "runs_without_gil")
 
     def __init__(self, bits: Int32) -> None:
         self.bits = bits
         self.done: Future[None]
         self.runs_without_gil = False
+        self._is_late = False
+
+    def wait_briefly(self) -> bool:
+        """Return whether all masks are computed; the first call waits for up to MAX_WAIT_SECONDS."""
+        if not self._is_late and not self.done.done():
+            with suppress(TimeoutError):
+                self.done.exception(MAX_WAIT_SECONDS)
+            self._is_late = True
+        return self.done.done()
 
 
 class GrammarMatcher:
@@ -75,9 +87,12 @@ class GrammarMatcher:
         return GrammarMatcher(self._matcher.deep_copy(), self.width)
 
     def after_each(self, drafts: Sequence[int]) -> "tuple[GrammarMatcher, ...]":
-        """Return copies that have consumed 1, 2, ... of the drafts; ends before one that is not allowed or is final."""
+        """Return copies that have consumed 1, 2, ... of the drafts; ends before one that is not allowed or is final.
+
+        Returns none while a thread computes the mask of the next token and does not end soon.
+        """
         copies: list[GrammarMatcher] = []
-        matcher = self if self._failure is None else None
+        matcher = self if self._failure is None and drafts and self._is_unused() else None
         for draft in drafts:
             matcher = None if matcher is None else matcher.copy()
             if matcher is None or not matcher.try_advance(draft):
@@ -85,6 +100,23 @@ class GrammarMatcher:
             matcher.is_after_drafts = True
             copies.append(matcher)
         return tuple(copies)
+
+    def forced_tokens(self) -> tuple[int, ...]:
+        """Return the next tokens of the text that the grammar forces, as the tokenizer encodes it. Never raises.
+
+        Returns none while a thread computes the mask of the next token and does not end soon.
+        """
+        if self._failure is not None or self.is_terminated or not self._is_unused():
+            return ()
+        try:
+            # A copy, so that whatever the library computes for this changes no mask and fails no output.
+            return tuple(self._matcher.deep_copy().compute_ff_tokens())
+        except BaseException:  # a panic of the library is not an Exception
+            return ()
+
+    def _is_unused(self) -> bool:
+        """Return whether no thread computes its mask, after a short wait: the library refuses any other use then."""
+        return self.pending_mask is None or self.pending_mask[0].wait_briefly()
 
     def fill(self, row: Int32) -> None:
         """Write which tokens may come next, int32 [width], one bit a token, lowest first.
