@@ -25,7 +25,8 @@ from support_grammars import EOS, VOCAB_SIZE, grammar_of
 from support_requests import run_random_engine
 from support_shares import FULL, for_each
 
-DRAFTING = sorted(set(METHODS) - {"none"})
+DRAFTING = sorted(set(METHODS) - {"none", "prediction", "draft_model"})
+"""Methods that need no prediction of a request, and no second model."""
 SCHEDULES = 40 if FULL else 3
 """Random engines of a method that had drafts; in most of them no tokens occur twice."""
 MAX_SCHEDULES = 600
