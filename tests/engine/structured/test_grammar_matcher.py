@@ -1,10 +1,13 @@
 """GrammarMatcher: follows one output, and its errors reach no other grammar."""
 
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 from chairlift.core.errors import InvalidRequest, StructuredOutputFailed, StructuredOutputTooComplex
-from chairlift.engine.structured.grammar_matcher import MAX_ERROR_CHARS, _error_of, short_message
+from chairlift.engine.structured.grammar_matcher import MAX_ERROR_CHARS, MaskBatch, _error_of, short_message
 from support_grammars import allowed_tokens, grammar_of
 from support_shares import for_each
 
@@ -25,6 +28,19 @@ def test_drafts_are_followed_up_to_the_first_that_is_not_allowed_or_is_final() -
         assert len(copies) == count
         assert all(allowed_tokens(copy) == {ord("a"), ord("b")} for copy in copies)
     assert grammar.pending_mask is None and allowed_tokens(grammar) == {ord("a"), ord("b")}
+
+
+def test_a_copy_waits_for_the_mask_that_another_thread_computes() -> None:
+    grammar = grammar_of(regex="a*b")
+    batch = MaskBatch(np.empty((1, grammar.width), np.int32))
+    batch.done = Future()
+    grammar.pending_mask = (batch, 0)
+    with ThreadPoolExecutor(2) as threads:
+        copies = [threads.submit(lambda: grammar.after_each(b"aa")), threads.submit(lambda: (grammar.copy(),))]
+        time.sleep(0.02)
+        assert not any(each.done() for each in copies)
+        batch.done.set_result(None)
+        assert [len(each.result(timeout=10)) for each in copies] == [2, 1]
 
 
 def test_a_mask_that_fails_after_drafts_allows_no_token() -> None:

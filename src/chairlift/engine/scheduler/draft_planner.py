@@ -1,7 +1,8 @@
 """DraftPlanner: gives drafts to decoding sequences of a step that is filled, where they take nothing from others.
 
-Drafts use what a step without prompt tokens has left: tokens of its budget, and blocks beyond those that the running
-sequences need next. They preempt nothing. A draft ends before a token that the sequence's grammar does not allow.
+Drafts use what a step without prompt tokens has left: tokens of its budget, samples that the runner has memory for, and
+blocks beyond those that the running sequences need next. They preempt nothing. A draft ends before a token that the
+sequence's grammar does not allow.
 """
 
 from collections.abc import Sequence as Items
@@ -14,6 +15,7 @@ from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.scheduler.sequence_table import SequenceTable
 from chairlift.engine.scheduler.step_builder import StepBuilder
 from chairlift.engine.sequence import Sequence
+from chairlift.engine.step_plan import MIN_STEP_SAMPLES
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 
 
@@ -29,6 +31,8 @@ class DraftPlanner:
         self._vocab_size = vocab_size
         # A row with drafts is computed like a chunk of a prompt, whose length is bounded.
         self._max_drafts = min(max_drafts, config.max_prefill_chunk - 1)
+        # Each sample may need a row of logits, for which the runner has sized its memory.
+        self._max_samples = max(config.max_running_requests, MIN_STEP_SAMPLES)
 
     def awaits_samples(self, sequence: Sequence) -> bool:
         """Return whether a sequence with samples in flight should wait for them, because it will have drafts then."""
@@ -50,7 +54,7 @@ class DraftPlanner:
         if builder.chunks or builder.preempted:
             return
         for sequence in builder.decodes:
-            if builder.tokens_left < 1:
+            if builder.tokens_left < 1 or self._samples_left(builder) < 1:
                 return
             is_known = sequence.num_scheduled_tokens == len(sequence.token_ids) - 1 and not sequence.num_pending_samples
             if is_known and sequence.may_have_drafts:
@@ -59,7 +63,9 @@ class DraftPlanner:
     def _add(self, builder: StepBuilder, sequence: Sequence) -> None:
         # One more token is sampled behind the last draft.
         length = len(sequence.token_ids)
-        limit = min(self._max_drafts, builder.tokens_left, sequence.max_length - length - 1)
+        limit = min(
+            self._max_drafts, builder.tokens_left, self._samples_left(builder), sequence.max_length - length - 1
+        )
         if self._cache.config.has_state:
             limit = 0 if builder.checkpoints is None else min(limit, builder.checkpoints.max_drafts)
         if limit < 1:
@@ -75,6 +81,10 @@ class DraftPlanner:
             if builder.checkpoints is not None:
                 builder.checkpoints.allocate_drafts(sequence, count)
             builder.add_drafts(sequence, drafts[:count], grammars[:count])
+
+    def _samples_left(self, builder: StepBuilder) -> int:
+        """Return how many more samples a step without chunks may have."""
+        return self._max_samples - len(builder.decodes) - sum(len(each.drafts) for each in builder.drafting)
 
     def _allowed(
         self, sequence: Sequence, drafts: tuple[int, ...]

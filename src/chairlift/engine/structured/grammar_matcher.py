@@ -71,12 +71,19 @@ class GrammarMatcher:
         self.is_terminated: bool = matcher.is_stopped()
 
     def copy(self) -> "GrammarMatcher":
-        """Return an independent copy in the same state."""
+        """Return an independent copy in the same state. Waits while another thread computes the pending mask."""
+        self._wait_for_mask()
         return GrammarMatcher(self._matcher.deep_copy(), self.width)
+
+    def _wait_for_mask(self) -> None:
+        """Wait until no other thread uses the library's matcher."""
+        if self.pending_mask is not None:
+            self.pending_mask[0].done.exception()
 
     def after_each(self, drafts: Sequence[int]) -> "tuple[GrammarMatcher, ...]":
         """Return copies that have consumed 1, 2, ... of the drafts; ends before one that is not allowed or is final."""
         copies: list[GrammarMatcher] = []
+        self._wait_for_mask()  # which may fail
         matcher = self if self._failure is None else None
         for draft in drafts:
             matcher = None if matcher is None else matcher.copy()
