@@ -120,7 +120,7 @@ def test_an_index_lives_as_long_as_its_request() -> None:
     loop.start()
     planner = loop.scheduler._draft_planner
     assert planner is not None
-    (drafter,) = planner._drafters
+    *_, drafter = planner._drafters
     assert isinstance(drafter, PromptLookupDrafter)
     submit(loop, make_request("a", 5, 200))
     for _ in range(9):

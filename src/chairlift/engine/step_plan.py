@@ -34,6 +34,9 @@ NO_LOADS, NO_SAVES = np.empty((0, 2), np.int32), np.empty((0, 3), np.int32)
 NO_DRAFTS = np.empty(0, np.int32)
 """num_drafts of a step without any."""
 
+MIN_STEP_SAMPLES = 64
+"""Samples of a step that a runner has memory for where max_running_requests is smaller; beyond that only drafts go."""
+
 NO_DRAFT = -1
 """The draft after a sample behind which its row has none."""
 

@@ -7,7 +7,7 @@ import numpy as np
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.scheduler.step_cost_model import StepFeatures
 from chairlift.engine.sequence import Sequence
-from chairlift.engine.step_plan import StepPlan
+from chairlift.engine.step_plan import MIN_STEP_SAMPLES, StepPlan
 from chairlift.engine.step_result import StepResult
 from support_engine import make_request, make_result, make_scheduler, run_step
 from support_grammars import EOS, VOCAB_SIZE, grammar_of
@@ -160,6 +160,19 @@ def test_right_drafts_are_many() -> None:
         plan = next_plan(scheduler)
         scheduler.commit(result_of(plan, [20] * (1 + int(plan.num_drafts[0]))), 0.0)
     assert next_plan(scheduler).num_drafts.tolist() == [8]
+
+
+@for_each(("max_running_requests", "drafts"), [(3, [30, 30, 1]), (80, [30, 30, 17])])
+def test_a_step_has_no_more_samples_than_the_runner_has_memory_for(
+    max_running_requests: int, drafts: list[int]
+) -> None:
+    assert MIN_STEP_SAMPLES == 64
+    scheduler, _ = drafting(max_drafts=30, max_running_requests=max_running_requests, max_model_len=200)
+    for name in ("b", "c"):
+        scheduler.add_request(make_request(name, 3, 60), 0.0)
+    run_step(scheduler)
+    plan = next_plan(scheduler)
+    assert plan.num_samples == max(64, max_running_requests) and plan.num_drafts.tolist() == drafts
 
 
 @for_each(("num_left", "num_drafts"), [(3, [8]), (2, []), (1, [])])

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from chairlift.core.engine_output import TokenLogprob
+from chairlift.core.errors import NonFiniteLogits
 from chairlift.engine.step_plan import NO_DRAFT, NewSequence, TokenMasks
 from chairlift.model.sampling.sampler import DraftTokens, Sampler, SamplerOutput
 from support_sampling import VOCAB, head_of, logits_of, masks_of, params, random_sequences, sampler_with, sequence
@@ -94,6 +95,44 @@ def test_a_row_that_fails_behind_a_draft_ends_the_tokens_before_it() -> None:
     sampler = sampler_with([sequence(0, params(temperature=0.0))])
     output = all_at_once(sampler, [0], [logits], [right[:2]], None)
     assert output.tokens.tolist() == right[:1] and output.row_errors == {}
+    again = sampler.sample(head_of(logits[1:2]), np.array([0]))
+    assert isinstance(again.row_errors[0], NonFiniteLogits)
+
+
+class Counting:
+    """A logits processor that keeps the number of tokens at each call, and fails at `fails_at` tokens."""
+
+    def __init__(self, fails_at: int) -> None:
+        self.fails_at, self.lengths = fails_at, list[int]()
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self.lengths.append(input_ids.shape[1])
+        if input_ids.shape[1] == self.fails_at:
+            raise ValueError("no more")
+        return scores
+
+
+def test_a_processor_is_called_once_a_position_and_not_again_after_an_error() -> None:
+    counting, logits = Counting(fails_at=4), logits_of(4, seed=1)
+    right = logits.argmax(dim=-1).tolist()
+    sampler = Sampler(1, VOCAB, {"counting": lambda: counting})
+    sampler.add_sequence(sequence(0, params(temperature=0.0, logits_processors=["counting"]), prompt=(1, 2)))
+    output = all_at_once(sampler, [0], [logits], [right[:3]], None)
+    assert output.tokens.tolist() == right[:2] and output.row_errors == {} and counting.lengths == [2, 3, 4]
+    again = sampler.sample(head_of(logits[2:3]), np.array([0]))
+    assert list(again.row_errors) == [0] and counting.lengths == [2, 3, 4]
+
+
+def test_a_row_behind_a_draft_whose_mask_allows_nothing_is_not_sampled() -> None:
+    counting, logits = Counting(fails_at=99), logits_of(2, seed=1)
+    right = logits.argmax(dim=-1).tolist()
+    sampler = Sampler(1, VOCAB, {"counting": lambda: counting})
+    sampler.add_sequence(sequence(0, params(temperature=0.0, logits_processors=["counting"]), prompt=(1, 2)))
+    masks = masks_of(VOCAB, {0: set(right), 1: set()})
+    assert all_at_once(sampler, [0], [logits], [right[:1]], masks).tokens.tolist() == right[:1]
+    assert counting.lengths == [2]
+    again = sampler.sample(head_of(logits[1:2]), np.array([0]))
+    assert again.tokens.tolist() == right[1:] and not again.row_errors and counting.lengths == [2, 3]
 
 
 def test_a_row_that_fails_first_is_the_error_of_its_sequence() -> None:

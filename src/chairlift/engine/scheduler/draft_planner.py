@@ -1,8 +1,9 @@
 """DraftPlanner: gives drafts to decoding sequences of a step that is filled, where they take nothing from others.
 
-Drafts use what a step without prompt tokens has left: tokens of its budget, and blocks beyond those that the running
-sequences need next. They preempt nothing. The drafts of a sequence end before a token that its grammar does not allow.
-Their number follows from the measured times of steps and from how many drafts of the sequence were confirmed so far.
+Drafts use what a step without prompt tokens has left: tokens of its budget, samples that the runner has memory for, and
+blocks beyond those that the running sequences need next. They preempt nothing. The drafts of a sequence end before a
+token that its grammar does not allow. Their number follows from the measured times of steps and from how many drafts of
+the sequence were confirmed so far.
 """
 
 from collections.abc import Sequence as Items
@@ -18,6 +19,7 @@ from chairlift.engine.scheduler.sequence_table import SequenceTable
 from chairlift.engine.scheduler.step_builder import StepBuilder
 from chairlift.engine.scheduler.step_cost_model import StepCostModel, StepFeatures
 from chairlift.engine.sequence import Sequence
+from chairlift.engine.step_plan import MIN_STEP_SAMPLES
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 
 MIN_ROW_SHARE = 1 / 64
@@ -65,6 +67,8 @@ class DraftPlanner:
         # A row with drafts is computed like a chunk of a prompt, whose length is bounded.
         self._max_drafts = min(max_drafts, config.max_prefill_chunk - 1)
         self.most_tokens_per_step = 1.0
+        # Each sample may need a row of logits, for which the runner has sized its memory.
+        self._max_samples = max(config.max_running_requests, MIN_STEP_SAMPLES)
 
     def awaits_samples(self, sequence: Sequence) -> bool:
         """Return whether a sequence with samples in flight should wait for them, because it will have drafts then."""
@@ -113,7 +117,8 @@ class DraftPlanner:
             return
         candidates = self._candidates(builder)
         proposals = [Proposal(len(each.drafts), each.rate) for each in candidates]
-        counts = choose_counts(proposals, num_rows, base_ms, row_ms, builder.tokens_left)
+        most = min(builder.tokens_left, self._max_samples - num_rows)
+        counts = choose_counts(proposals, num_rows, base_ms, row_ms, most)
         for candidate, count in zip(candidates, counts, strict=True):
             if count:
                 self._add(builder, candidate, count)
@@ -147,7 +152,8 @@ class DraftPlanner:
     def _limit(self, builder: StepBuilder, sequence: Sequence) -> int:
         """Return the most drafts that a sequence may have in what the step has left."""
         # One more token is sampled behind the last draft.
-        limit = min(self._max_drafts, builder.tokens_left, sequence.max_length - len(sequence.token_ids) - 1)
+        left = min(builder.tokens_left, self._max_samples - len(builder.decodes))
+        limit = min(self._max_drafts, left, sequence.max_length - len(sequence.token_ids) - 1)
         if self._cache.config.has_state:
             limit = 0 if builder.checkpoints is None else min(limit, builder.checkpoints.max_drafts)
         return limit

@@ -388,6 +388,8 @@ def _no_drafts_reason(engine: StepExecutor, *, deterministic: bool) -> str:
         return "a CUDA device samples each sequence once in a step"
     if not is_batch_invariant(engine.loaded, deterministic=deterministic):
         return "rounding depends on the batch, so that drafts could change tokens"
+    if any(shape.partial_chunk() is not None for shape in engine.loaded.model.state_shapes):
+        return "layers keep states of whole chunks only, so that drafts could not be taken back"
     return ""
 
 

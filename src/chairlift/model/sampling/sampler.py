@@ -6,6 +6,7 @@ raw logits ──► processed (penalties, bias, bans, processors, masks) ──
 
 A sequence with drafts has a row for its next token and one after each draft. They are sampled one after the other, as
 in steps of one token: a row counts if the samples before it are the drafts, and only then is it sampled at all.
+So processors are called once a position, in order: a row that fails is not sampled again in the sequence's next step.
 """
 
 from collections.abc import Callable, Mapping
@@ -120,8 +121,8 @@ class Sampler:
 
         Returns:
             tokens, logprobs where requested, and the errors of single sequences. An exception for one row becomes its
-            row error, or ends the tokens of its sequence where it is behind a draft; an exception of the head is
-            raised, and so is one of a device that has no memory or has failed.
+            row error, or ends the tokens of its sequence where it is behind a draft and is the error of its
+            next row; an exception of the head is raised, and so is one of a device that has no memory or has failed.
         """
         request, later_masks = self._logits_request(slots, masks)
         output = head(request)
@@ -136,7 +137,7 @@ class Sampler:
             return SamplerOutput.of_rows(
                 tokens, tuple(map(logprobs.get, range(len(slots)))) if logprobs else (), row_errors
             )
-        return self._sample_behind_drafts(batch, request, drafts)
+        return self._sample_behind_drafts(batch, request, drafts, _rows_without_tokens(len(slots), masks))
 
     def _sample_once(self, batch: "_SampleBatch", request: LogitsRequest, rows: Int64) -> None:
         """Sample rows of different slots, and add their tokens to the histories."""
@@ -153,9 +154,13 @@ class Sampler:
         row_errors.update({int(rows[place]): error for place, error in errors.items()})
 
     def _sample_behind_drafts(
-        self, batch: "_SampleBatch", request: LogitsRequest, drafts: DraftTokens
+        self, batch: "_SampleBatch", request: LogitsRequest, drafts: DraftTokens, is_masked_out: NDArray[np.bool_]
     ) -> SamplerOutput:
-        """Sample the first row of each sequence, then the next rows of those whose samples are their drafts."""
+        """Sample the first row of each sequence, then the next rows of those whose samples are their drafts.
+
+        A row behind a draft that fails leaves its error to the sequence's next step. One whose mask allows no token
+        (bool [R]) is left to that step, since its mask may have failed.
+        """
         tokens, errors, next_drafts = batch.tokens, batch.row_errors, drafts.next_drafts
         counts = np.ones(len(drafts.bounds) - 1, np.int64)
         sequences = np.arange(len(counts))
@@ -164,8 +169,11 @@ class Sampler:
             self._sample_once(batch, request, rows)
             failed = np.array([row in errors for row in rows.tolist()], bool)
             counts[sequences[~failed]] = (rows - drafts.bounds[sequences] + 1)[~failed]
+            for row in rows[failed & (rows > drafts.bounds[sequences])].tolist():
+                self._state.slot_errors[int(batch.slots[row])] = errors[row]
             confirmed = ~failed & (tokens[rows] == next_drafts[rows])
             sequences, rows = sequences[confirmed], rows[confirmed] + 1
+            sequences, rows = sequences[~is_masked_out[rows]], rows[~is_masked_out[rows]]
         first = drafts.bounds[:-1]
         kept = np.concatenate([np.arange(row, row + count) for row, count in zip(first.tolist(), counts, strict=True)])
         logprobs = tuple(batch.logprobs.get(row) for row in kept.tolist()) if batch.logprobs else ()
@@ -303,6 +311,14 @@ class _SampleBatch:
         if len(rows) == len(self.logits) and not copied:
             return self.logits
         return self.logits[torch.from_numpy(self.logits_index[rows]).to(self.logits.device)]
+
+
+def _rows_without_tokens(num_rows: int, masks: TokenMasks | None) -> NDArray[np.bool_]:
+    """Return which rows have a mask that allows no token, bool [R]."""
+    is_masked_out = np.zeros(num_rows, bool)
+    if masks is not None:
+        is_masked_out[masks.sample_indices] = ~masks.bitmask.any(axis=1)
+    return is_masked_out
 
 
 def _non_finite_rows(max_logits: Floats) -> list[int]:
