@@ -162,7 +162,7 @@ def test_right_drafts_are_many() -> None:
     assert next_plan(scheduler).num_drafts.tolist() == [8]
 
 
-@for_each(("max_running_requests", "drafts"), [(3, [30, 30, 1]), (80, [30, 30, 17])])
+@for_each(("max_running_requests", "drafts"), [(3, [21, 20, 20]), (80, [26, 26, 25])])
 def test_a_step_has_no_more_samples_than_the_runner_has_memory_for(
     max_running_requests: int, drafts: list[int]
 ) -> None:
