@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,12 +14,14 @@ from chairlift.core.errors import ConfigError, DuplicateRequestId, EngineDead, F
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine import engine_loop
 from chairlift.engine.config import SchedulerConfig, SpeculationConfig
+from chairlift.engine.drafters.registry import METHODS
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.runner.fake import NEVER_WRITTEN, FakeRunner
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_stats import StepStats
+from support_drafters import ExpectedDrafter
 from support_engine import EngineHarness, NthCall, make_request, make_scheduler, submit
 from support_shares import for_each
 
@@ -51,6 +54,37 @@ def test_after_a_burst_the_memory_is_returned_and_prompts_that_were_used_last_ar
     harness.drain()
     assert harness.finals["again"].usage is not None and harness.finals["again"].usage.cached_tokens >= 16
     harness.check_outputs(no_faults=True)
+
+
+class RefusingRunner(FakeRunner):
+    """A runner whose tokens would depend on drafts."""
+
+    def start(self) -> RunnerInfo:
+        return replace(super().start(), no_drafts_reason="steps differ")
+
+
+@for_each(
+    ("method", "refuses", "line", "warnings"),
+    [
+        ("none", False, "off: the method is none", []),
+        ("none", True, "off: the method is none", []),
+        ("guess", False, "guess: up to 3 drafts of a sequence in a step", []),
+        ("guess", True, "off: steps differ", ["speculative decoding by method guess is off: steps differ"]),
+        ("auto", True, "off: steps differ", []),
+    ],
+)
+def test_the_startup_report_says_whether_tokens_are_guessed(
+    method: str, refuses: bool, line: str, warnings: list[str],
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    caplog.clear()
+    monkeypatch.setitem(METHODS, "guess", lambda config: (ExpectedDrafter(Random(0), lambda sequence: [], 200, 0.0),))
+    config = SchedulerConfig(speculation=SpeculationConfig(method=method, num_speculative_tokens=3))
+    loop = EngineLoop((RefusingRunner if refuses else FakeRunner)(FAKE), config)
+    info = loop.start()
+    assert info == loop.info and info.startup_report == (("speculative decoding", line),)
+    assert caplog.messages == warnings
+    loop.stop()
 
 
 def test_threads_are_renewed_between_two_steps_where_the_runner_has_some() -> None:

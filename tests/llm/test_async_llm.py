@@ -265,7 +265,7 @@ def test_the_states_have_the_documented_keys() -> None:
         assert {"waiting_requests", "active_requests", "waiting_order"} <= (await llm.scheduler_state()).keys()
         assert {"total_blocks", "free_blocks", "memory_utilization"} <= (await llm.cache_state()).keys()
         assert (await llm.load()).total_blocks == 128
-        assert llm.defaults is service.defaults and llm.startup_report == {}
+        assert llm.defaults is service.defaults and [*llm.startup_report] == ["speculative decoding"]
 
     run(service, scenario)
     wait_until(lambda: engine_threads() <= before)

@@ -370,7 +370,7 @@ def test_every_option_belongs_to_a_part() -> None:
     parts = {spec.name for kind in (SchedulerConfig, RunnerConfig, LivenessConfig) for spec in fields(kind)}
     assert set(Options.__annotations__) - parts == {
         "enable_prefix_caching", "engine_mode", "revision", "hf_file", "tokenizer", "profile", "chat_template",
-        "default_chat_template_kwargs", "reasoning_parser",
+        "default_chat_template_kwargs", "reasoning_parser", "speculative_config",
     }  # fmt: skip
 
 

@@ -428,7 +428,7 @@ def test_the_states_have_the_documented_keys(llm: LLM) -> None:
     assert llm.scheduler_state().keys() >= {"waiting_requests", "active_requests", "waiting_order", "wait_reasons"}
     assert llm.check_integrity() == []
     assert llm.load().running_requests == 0
-    assert llm.startup_report == {}
+    assert llm.startup_report == {"speculative decoding": "off: the method is none"}
 
 
 def test_a_warm_up_changes_nothing(llm: LLM) -> None:

@@ -10,6 +10,15 @@ from chairlift.core.errors import ConfigError
 AUTO_LENGTH = "auto"
 """The value of max_model_len for as many tokens as the KV cache holds."""
 
+NO_DRAFTS = "none"
+"""The method of speculative decoding without drafts."""
+
+AUTO_METHOD = "auto"
+"""The method that combines what needs no second model."""
+
+SPECULATION_METHODS = (AUTO_METHOD, "ngram", "suffix", "prediction", "draft_model", NO_DRAFTS)
+"""Methods of speculative decoding that users can choose, under vLLM's names where it has them."""
+
 
 def _at_least(low: int, **options: int | None) -> None:
     for name, value in options.items():
@@ -28,15 +37,15 @@ class SpeculationConfig:
     """Settings of speculative decoding, under vLLM's names.
 
     Attributes:
-        method: a name of drafters/registry.py; "none" for no drafts.
-        model: of method "draft_model": a folder, a GGUF file or a hub id of the draft model.
+        method: a name of drafters/registry.py; NO_DRAFTS for no drafts.
+        model: of method "draft_model": a folder, a GGUF file or a hub id of the draft model; "" for the other methods.
         num_speculative_tokens: most drafts of a sequence in one step.
         prompt_lookup_min: tokens at the end of a sequence that must occur before, so that what followed is proposed.
         prompt_lookup_max: tokens at the end that are looked for first; fewer are tried down to prompt_lookup_min.
         suffix_max_bytes: memory for outputs of earlier requests, of method "suffix" only; the newest ones are kept.
     """
 
-    method: str = "none"
+    method: str = NO_DRAFTS
     model: str = ""
     num_speculative_tokens: int = 16
     prompt_lookup_min: int = 3

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from chairlift.engine.scheduler.in_flight_step import InFlightStep
 
 
+MAX_DRAFT_POSITIONS = 16
+"""Positions of drafts that are counted one by one; the last one also has those behind it."""
+
+
 @dataclass(slots=True)
 class Counters:
     """Totals since the start of the scheduler.
@@ -19,6 +23,8 @@ class Counters:
         drafts: rows with drafts whose step was committed.
         draft_tokens: drafts in these rows.
         confirmed_draft_tokens: those among them that were sampled and are part of an output.
+        confirmed_by_position: the same by their place among the drafts of their row, the first one first; as many as
+            there were, MAX_DRAFT_POSITIONS at most.
     """
 
     steps: int = 0
@@ -31,6 +37,7 @@ class Counters:
     drafts: int = 0
     draft_tokens: int = 0
     confirmed_draft_tokens: int = 0
+    confirmed_by_position: list[int] = field(default_factory=list)
     max_in_flight: int = 0
     finished_by_reason: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FinishReason, 0))
 
@@ -50,6 +57,11 @@ class Counters:
         self.drafts += 1
         self.draft_tokens += num_drafts
         self.confirmed_draft_tokens += num_confirmed
+        counts = self.confirmed_by_position
+        while len(counts) < min(num_confirmed, MAX_DRAFT_POSITIONS):
+            counts.append(0)
+        for place in range(num_confirmed):
+            counts[min(place, MAX_DRAFT_POSITIONS - 1)] += 1
 
     def record_finish(self, reason: FinishReason) -> None:
         """Count a finished request."""

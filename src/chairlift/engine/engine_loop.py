@@ -16,7 +16,7 @@ from chairlift.core.errors import ChairliftError, ConfigError, EngineDead
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.engine.batch_recorder import BatchRecorder
 from chairlift.engine.batch_snapshot import BatchSnapshot
-from chairlift.engine.config import CacheConfig, SchedulerConfig
+from chairlift.engine.config import AUTO_METHOD, NO_DRAFTS, CacheConfig, SchedulerConfig
 from chairlift.engine.drafters.base import Drafter
 from chairlift.engine.drafters.draft_model import MAX_STEP_TOKENS, DraftModelDrafter
 from chairlift.engine.drafters.registry import DRAFT_MODEL, make_drafters
@@ -119,8 +119,7 @@ class EngineLoop:
             _check_cache(scheduler.cache.config, cache)
             self.limits = scheduler.limits
         self.scheduler = scheduler or Scheduler(self._config, KVCacheManager(cache), self.limits)
-        if drafters := self._make_drafters(info, draft_info):
-            self.scheduler.use_drafters(drafters, self._config.speculation.num_speculative_tokens)
+        self.info = info = self._use_drafters(info, draft_info)
         if self._config.tune_limits:
             self._limit_tuner = LimitTuner(LimitsConfig.of(self._config, self.limits))
         elif info.max_cached_blocks is not None and can_release:
@@ -142,20 +141,32 @@ class EngineLoop:
             )  # fmt: skip
         return info
 
-    def _make_drafters(self, info: RunnerInfo, draft_info: RunnerInfo | None) -> tuple[Drafter, ...]:
-        """Make the drafters of the method; none where drafts could change tokens."""
-        if info.no_drafts_reason:
+    def _use_drafters(self, info: RunnerInfo, draft_info: RunnerInfo | None) -> RunnerInfo:
+        """Give the scheduler the drafters of the method; returns `info` with the startup report's line about it."""
+        config = self._config.speculation
+        if drafters := () if info.no_drafts_reason else self._make_drafters(info, draft_info):
+            self.scheduler.use_drafters(drafters, config.num_speculative_tokens)
+            line = f"{config.method}: up to {config.num_speculative_tokens} drafts of a sequence in a step"
+        elif config.method != NO_DRAFTS:
+            line = f"off: {info.no_drafts_reason}"
+            if config.method != AUTO_METHOD:
+                log.warning("speculative decoding by method %s is off: %s", config.method, info.no_drafts_reason)
             if self._draft_runner is not None:
-                log.warning("the draft model is not used: %s", info.no_drafts_reason)
                 self._draft_runner.stop()
-            return ()
+        else:
+            line = f"off: the method is {config.method}"
+        return replace(info, startup_report=(*info.startup_report, ("speculative decoding", line)))
+
+    def _make_drafters(self, info: RunnerInfo, draft_info: RunnerInfo | None) -> tuple[Drafter, ...]:
+        """Make the drafters of the method."""
+        drafters = make_drafters(self._config.speculation)
         if self._draft_runner is None or draft_info is None:
-            return make_drafters(self._config.speculation)
+            return drafters
         self._draft_model = DraftModelDrafter(
             self._draft_runner, draft_info, max_sequences=min(self._config.max_running_requests, MAX_STEP_TOKENS),
             enable_prefix_caching=self._caching and draft_info.block_size == info.block_size,
         )  # fmt: skip
-        return (*make_drafters(self._config.speculation), self._draft_model)
+        return (*drafters, self._draft_model)
 
     def watch_runner(self, post: Callable[[Callable[[], None]], object]) -> None:
         """Raise a failure of the runner between two steps in the engine's thread; `post` queues a function for it."""
@@ -341,7 +352,7 @@ class EngineLoop:
             (timestamp - self._zero) * 1e3 for timestamp in timestamps
         )
         pool, cache, limits = scheduler.cache.pool, scheduler.cache, scheduler.table.limits
-        checkpoints = cache.checkpoints
+        checkpoints, counters = cache.checkpoints, scheduler.counters
         tensor_bytes, reserved_bytes = self._read_device_memory(timestamps[-1])
         return StepStats(
             step_id=plan.step_id, num_sequences=plan.num_rows, num_tokens=plan.num_tokens,
@@ -350,7 +361,7 @@ class EngineLoop:
             running=len(scheduler.running), waiting=len(scheduler.waiting), free_blocks=pool.total - pool.held,
             allocated_kv_tokens=pool.held * cache.config.block_size,
             unused_kv_tokens=scheduler.unused_kv_tokens,
-            preemptions=scheduler.counters.preemptions,
+            preemptions=counters.preemptions,
             out_of_memory_steps=scheduler.table.oom_backoff.num_failures, in_flight=len(scheduler.in_flight_steps) + 1,
             schedule_ms=scheduled - started_at, launch_ms=launched - scheduled,
             collect_ms=collected - collect_started_at, commit_ms=ended - collected, started_ms=started_at,
@@ -359,6 +370,8 @@ class EngineLoop:
             device_tensor_bytes=tensor_bytes, device_reserved_bytes=reserved_bytes,
             state_checkpoint_hits=checkpoints.num_hits, state_checkpoint_saves=checkpoints.num_saves,
             state_checkpoint_evictions=checkpoints.num_evictions,
+            drafts=counters.drafts, draft_tokens=counters.draft_tokens,
+            confirmed_by_position=tuple(counters.confirmed_by_position),
         )  # fmt: skip
 
     def _read_device_memory(self, at: float) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from chairlift.llm.launch_engine import RUNNER, launch_engine
 from chairlift.llm.model_defaults import DEFAULT_POOLING, ModelDefaults
 from chairlift.llm.options import Options
 from chairlift.llm.profiling_client import ProfilingClient, open_profile
+from chairlift.llm.speculative_config import parse_speculative_config
 from chairlift.llm.text_service import TextService
 from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.chat_template import ChatTemplate
@@ -176,7 +177,8 @@ def validate_options(options: Options) -> SchedulerConfig:
     values: dict[str, Any] = dict(options)
     _check_names(values)
     _check_types(values)
-    scheduler = SchedulerConfig(**_options_for(with_auto_length(values), SchedulerConfig))
+    speculation = parse_speculative_config(values.get("speculative_config"))
+    scheduler = SchedulerConfig(**_options_for(with_auto_length(values), SchedulerConfig), speculation=speculation)
     check_policy(scheduler.scheduling_policy)
     make_batching_policy(scheduler)
     LivenessConfig(**_options_for(values, LivenessConfig))

@@ -10,7 +10,7 @@ from chairlift.engine.drafters.registry import METHODS, make_drafters
 def test_each_method_is_made() -> None:
     for method in METHODS:
         drafters = make_drafters(SpeculationConfig(method=method))
-        assert all(drafter.name for drafter in drafters) and bool(drafters) == (method != "none")
+        assert all(drafter.name for drafter in drafters) and bool(drafters) == (method not in ("none", "auto"))
 
 
 def test_an_unknown_method_names_those_that_exist() -> None:

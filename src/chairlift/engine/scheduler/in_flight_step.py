@@ -62,6 +62,11 @@ class InFlightStep:
     state_saves: tuple[StateSave, ...] = ()
     draft_states: dict[tuple[int, int], CheckpointId] = field(default_factory=dict)
 
+    def num_drafts_of(self, row: int) -> int:
+        """Return the drafts among the tokens of a row."""
+        num_drafts, sample = self.plan.num_drafts, self.sample_indices[row]
+        return int(num_drafts[sample]) if len(num_drafts) and sample >= 0 else 0
+
     @property
     def mask_grammars(self) -> list[GrammarMatcher]:
         """Grammars of the masked samples, in the plan's order; those after drafts are copies."""
