@@ -149,4 +149,5 @@ def test_requests_show_the_same_with_drafts(kind: str, name: str, tmp_path: Path
     totals = [check_requests(folder, seed, **MODELS[name]) for seed in range(SEEDS)]
     drafts, confirmed, preemptions = map(sum, zip(*totals, strict=True))
     assert 0 < confirmed < drafts
-    assert preemptions > 0 or not FULL
+    # Layers with a window give blocks back, so that those of the largest request suffice for many.
+    assert preemptions > 0 or kind == "gemma3" or not FULL
