@@ -390,7 +390,7 @@ def test_where_drafts_could_change_tokens_the_draft_model_is_stopped(caplog: pyt
         loop.start()
     assert draft_runner.stopped
     assert [record.message for record in caplog.records] == [
-        "the draft model is not used: rounding depends on the batch"
+        "speculative decoding by method draft_model is off: rounding depends on the batch"
     ]
     submit(loop, make_request("a", 10, 20))
     while not loop.is_idle:

@@ -40,7 +40,7 @@ def test_keys_become_settings(value: dict[str, Any] | None, config: SpeculationC
     [
         ({"method": "eagle3"}, r"method 'eagle3', and draft heads are not supported; available are auto, ngram"),
         ({"method": "deepseek_mtp"}, r"draft heads are not supported; .* 'auto' needs no second model"),
-        ({"method": "ngrams"}, r"the unknown method 'ngrams'; available are auto, ngram, suffix, draft_model, none"),
+        ({"method": "ngrams"}, r"the unknown method 'ngrams'; available are auto, ngram, suffix, prediction,"),
         ({"method": ["ngram"]}, r"the unknown method"),
         ({"method": "draft_model"}, r"without a model; add the key 'model'"),
         ({"method": "ngram", "model": "small"}, r"a model, which method 'ngram' does not use"),

@@ -11,13 +11,13 @@ OPTION = "speculative_config"
 DRAFT_MODEL = "draft_model"
 """Method that needs a model; the method where only a model is given, as in vLLM."""
 
-NUMBERS = ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max")
+NUMBERS = ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max", "suffix_max_bytes")
 KEYS = ("method", *NUMBERS, "model")
 
 _BY_LOAD = "the number of drafts follows the load and what was confirmed before"
 _EXACT = "a draft is confirmed only where it equals the token that the model samples"
 _DRAFT_MODEL = "the draft model has the data type, the device and the limits of the model"
-_SUFFIX = "its limits are fixed"
+_SUFFIX = "suffix_max_bytes bounds what is kept of earlier outputs"
 _UNUSED_KEYS: Mapping[str, str] = {
     "num_speculative_tokens_per_batch_size": _BY_LOAD, "disable_by_batch_size": _BY_LOAD,
     "speculative_disable_by_batch_size": _BY_LOAD, "draft_sample_method": _EXACT, "rejection_sample_method": _EXACT,

@@ -48,8 +48,10 @@ ALIAS_VALUES: dict[str, tuple[str, object]] = {
     "--spec-type": ("ngram-mod", {"method": "suffix"}),
     **dict.fromkeys(("--spec-draft-n-max", "--draft-max", "--draft", "--draft-n"),
                     ("3", {"num_speculative_tokens": 3})),
-    **dict.fromkeys(("-md", "--model-draft", "--spec-draft-model", "-hfd", "--hf-repo-draft", "--spec-draft-hf"),
-                    ("small", {"model": "small"})),
+    **dict.fromkeys(
+        ("-md", "--model-draft", "--draft-model", "--spec-draft-model", "-hfd", "--hf-repo-draft", "--spec-draft-hf"),
+        ("small", {"model": "small"}),
+    ),
     "--lookup-ngram-min": ("2", {"prompt_lookup_min": 2}),
     "--enforce-eager": ("", "off"), "--disable-cuda-graph": ("", "off"),
     "--disable-frontend-multiprocessing": ("", "inline"), "--watchdog-timeout": ("300", 300.0),

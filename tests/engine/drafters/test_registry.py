@@ -3,14 +3,15 @@
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.engine.config import SpeculationConfig
+from chairlift.engine.config import NO_DRAFTS, SPECULATION_METHODS, SpeculationConfig
 from chairlift.engine.drafters.registry import METHODS, make_drafters
 
 
 def test_each_method_is_made() -> None:
     for method in METHODS:
         drafters = make_drafters(SpeculationConfig(method=method))
-        assert all(drafter.name for drafter in drafters) and bool(drafters) == (method not in ("none", "auto"))
+        assert all(drafter.name for drafter in drafters) and bool(drafters) == (method != NO_DRAFTS)
+    assert set(METHODS) == set(SPECULATION_METHODS)
 
 
 def test_an_unknown_method_names_those_that_exist() -> None:
