@@ -276,7 +276,8 @@ def test_a_prediction_reaches_the_engine_process_and_its_counts_come_back() -> N
         client.submit(make_request("a", max_tokens=30, seed=1, predicted_token_ids=predicted), sink)
         usage = sink.end("a").usage
         assert sink.tokens["a"] == sink.tokens["plain"] and usage is not None
-        assert (usage.accepted_prediction_tokens, usage.rejected_prediction_tokens) == (17, 3)
+        # How many are tried follows from the times of this machine's steps; the first step tries some in any case.
+        assert 0 < usage.accepted_prediction_tokens <= 21 and usage.rejected_prediction_tokens <= 12
 
 
 def test_every_step_arrives_before_its_outputs() -> None:
