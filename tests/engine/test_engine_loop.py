@@ -375,7 +375,7 @@ def test_a_draft_model_starts_before_the_model_and_stops_with_it() -> None:
 
 
 def test_a_draft_model_that_cannot_be_used_is_an_error_at_the_start() -> None:
-    with pytest.raises(ConfigError, match="needs a model"):
+    with pytest.raises(ConfigError, match="needs an engine that loads both models"):
         drafting_loop(FakeRunner(FAKE), None).start()
     loop = drafting_loop(FakeRunner(FAKE), FakeRunner(replace(FAKE, has_state=True)))
     with pytest.raises(ConfigError, match="the draft model has layers that keep a state"):

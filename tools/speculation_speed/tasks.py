@@ -113,7 +113,7 @@ def edit_request(rng: Random, special: SpecialTokens, num_tokens: int = 1000) ->
 def extract_request(rng: Random, special: SpecialTokens, num_tokens: int = 1500) -> CopyRequest:
     """Return a text with passages, and these passages in another order than that of the text."""
     tokens = iter(rng.sample(special.plain, min(num_tokens, len(special.plain))))
-    places = rng.sample(range(len(special.jumps)), min(len(special.jumps), num_tokens // sum(PASSAGE_TOKENS)))
+    places = rng.sample(range(len(special.jumps)), min(len(special.jumps), num_tokens // (2 * PASSAGE_TOKENS[1])))
     passages = []
     # Each passage ends with the jump whose target is the first token of the next one.
     for before, place in pairwise(places):

@@ -37,6 +37,7 @@ from chairlift.engine.scheduler.engine_limits import LimitsConfig
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.limit_tuner import LimitTuner
 from chairlift.engine.scheduler.scheduler import Scheduler
+from chairlift.engine.scheduler.state_checkpoint_planner import can_save_drafts
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_stats import StepStats
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
@@ -132,7 +133,10 @@ class EngineLoop:
             self._draft_runner = None
             return None
         if self._draft_runner is None:
-            raise ConfigError(f"method {DRAFT_MODEL!r} of speculation needs a model", option="speculative_config")
+            raise ConfigError(
+                f"method {DRAFT_MODEL!r} of speculation needs an engine that loads both models; this model was "
+                "loaded before; choose another method", option="speculative_config",
+            )  # fmt: skip
         info = self._draft_runner.start()
         if info.has_state:
             raise ConfigError(
@@ -144,6 +148,9 @@ class EngineLoop:
     def _use_drafters(self, info: RunnerInfo, draft_info: RunnerInfo | None) -> RunnerInfo:
         """Give the scheduler the drafters of the method; returns `info` with the startup report's line about it."""
         config = self._config.speculation
+        if not info.no_drafts_reason and info.has_state and not can_save_drafts(self.scheduler.cache.config):
+            reason = "the model's layers keep a state, and there is no memory for the states behind drafts"
+            info = replace(info, no_drafts_reason=reason)
         if drafters := () if info.no_drafts_reason else self._make_drafters(info, draft_info):
             self.scheduler.use_drafters(drafters, config.num_speculative_tokens)
             line = f"{config.method}: up to {config.num_speculative_tokens} drafts of a sequence in a step"

@@ -54,6 +54,7 @@ class Sequence:
         drafts: guesses at its next tokens in the step in flight, whose samples are pending, too; until that step is
             committed no other token of it is scheduled.
         draft_source: name of the drafter of `drafts`.
+        draft_interval: tokens between two proposals for it in a step of many sequences; doubles without drafts.
         draft_record: what became of earlier drafts; None without any.
         draft_grammars: the grammar after each of `drafts`, of a sequence with a grammar.
         may_have_drafts: whether later steps may try drafts; False after a step with some has failed.
@@ -81,6 +82,7 @@ class Sequence:
         "choice_index",
         "deadline",
         "draft_grammars",
+        "draft_interval",
         "draft_record",
         "draft_source",
         "drafts",
@@ -145,6 +147,7 @@ class Sequence:
         self.drafts: tuple[int, ...] = ()
         self.draft_grammars: tuple[GrammarMatcher, ...] = ()
         self.draft_source = ""
+        self.draft_interval = 1
         self.draft_record: DraftRecord | None = None
         self.may_have_drafts = self.pooled_states is None
         self.fast_path_end = 0

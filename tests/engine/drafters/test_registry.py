@@ -14,6 +14,11 @@ def test_each_method_is_made() -> None:
     assert set(METHODS) == set(SPECULATION_METHODS)
 
 
+def test_memory_for_outputs_that_does_not_exist_is_an_error_of_the_option() -> None:
+    with pytest.raises(ConfigError, match="no memory for suffix_max_bytes"):
+        make_drafters(SpeculationConfig(method="suffix", suffix_max_bytes=10**18))
+
+
 def test_an_unknown_method_names_those_that_exist() -> None:
     with pytest.raises(ConfigError, match=r"unknown method 'eagle' of speculation; available are .*none"):
         make_drafters(SpeculationConfig(method="eagle"))

@@ -230,3 +230,37 @@ def test_a_preempted_sequence_gets_the_tokens_of_its_step() -> None:
     assert scheduler.check_integrity() == []
     drafted = next_plan(scheduler)
     assert drafted.num_tokens == 7
+
+
+def test_with_two_steps_in_flight_no_sequence_waits_while_a_prompt_is_computed() -> None:
+    scheduler, drafter = drafting([], overlap=True, max_chunk_tokens=4)
+    scheduler.add_request(make_request("b", list(range(100, 130)), 3), 0.0)
+    steps = [next_plan(scheduler)]
+    drafter.tokens = [8, 20, 21]
+    for _ in range(5):
+        steps.append(next_plan(scheduler))
+        assert steps[-1].num_rows == 2, "the decoding sequence has a token, too"
+        scheduler.commit(make_result(steps.pop(0), 8), 0.0)
+
+
+def test_drafts_do_not_make_a_step_longer_than_its_target() -> None:
+    for target, most in ((None, 8), (14.0, 2), (11.0, 0)):
+        scheduler, _ = drafting([20] * 8, target_itl_ms=target)
+        train(scheduler, 1.0)
+        for _ in range(3):
+            plan = next_plan(scheduler)
+            scheduler.commit(result_of(plan, [20] * (1 + int(plan.num_drafts.sum()))), 0.0)
+        assert int(next_plan(scheduler).num_drafts.sum()) <= most, target
+
+
+def test_in_a_step_of_many_sequences_those_without_drafts_are_asked_about_rarely() -> None:
+    scheduler, drafter = drafting([])
+    for number in range(31):
+        scheduler.add_request(make_request(f"b{number}", [600 + number, 5, 6], 30), 0.0)
+    run_step(scheduler)
+    asked = []
+    for _ in range(20):
+        before = len(drafter.limits)
+        run_step(scheduler)
+        asked.append(len(drafter.limits) - before)
+    assert max(asked) > 10 and 20 <= sum(asked[-8:]) <= 40

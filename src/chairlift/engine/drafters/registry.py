@@ -17,7 +17,13 @@ DRAFT_MODEL = "draft_model"
 def _suffix(config: SpeculationConfig) -> tuple[Drafter, ...]:
     """Return the drafters of method "suffix", which share the index of each sequence."""
     prompt_lookup = PromptLookupDrafter(config)
-    return PredictionDrafter(), SuffixDrafter(config, prompt_lookup), prompt_lookup
+    try:
+        suffix = SuffixDrafter(config, prompt_lookup)
+    except (MemoryError, ValueError, OverflowError):
+        raise ConfigError(
+            f"there is no memory for suffix_max_bytes {config.suffix_max_bytes}", option="speculative_config"
+        ) from None
+    return PredictionDrafter(), suffix, prompt_lookup
 
 
 METHODS: dict[str, Callable[[SpeculationConfig], tuple[Drafter, ...]]] = {

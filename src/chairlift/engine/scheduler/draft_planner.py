@@ -34,6 +34,12 @@ ENGINE_DECAY = 0.998
 FINISH_DECAY = 0.99
 """Factor of most_tokens_per_step for each request that finishes."""
 
+MAX_INTERVAL = 8
+"""Most tokens between two proposals for a sequence that has had no drafts lately."""
+
+SEQUENCES_PER_INTERVAL = 4
+"""Sequences of a step for each token between two such proposals: with few of them each is asked about in every step."""
+
 MIN_AWAITED_RATE = 0.3
 """Rate below which a sequence does not wait for its sample: what would be computed meanwhile is worth more."""
 
@@ -66,6 +72,7 @@ class DraftPlanner:
         self._vocab_size = vocab_size
         # A row with drafts is computed like a chunk of a prompt, whose length is bounded.
         self._max_drafts = min(max_drafts, config.max_prefill_chunk - 1)
+        self._target_ms = config.target_itl_ms
         self.most_tokens_per_step = 1.0
         # Each sample may need a row of logits, for which the runner has sized its memory.
         self._max_samples = max(config.max_running_requests, MIN_STEP_SAMPLES)
@@ -111,17 +118,23 @@ class DraftPlanner:
         num_rows = len(builder.decodes)
         if builder.chunks or builder.preempted or not num_rows or builder.tokens_left < 1:
             return
-        base_ms, row_ms = self._costs(builder.decodes)
-        # Not even drafts that are always right would shorten the time per token.
-        if base_ms <= row_ms * num_rows:
+        if not self.pays(builder.decodes):
             return
+        base_ms, row_ms = self._costs(builder.decodes)
         candidates = self._candidates(builder)
         proposals = [Proposal(len(each.drafts), each.rate) for each in candidates]
         most = min(builder.tokens_left, self._max_samples - num_rows)
+        if self._target_ms is not None and row_ms:
+            most = min(most, int(max(0.0, self._target_ms - base_ms) / row_ms))
         counts = choose_counts(proposals, num_rows, base_ms, row_ms, most)
         for candidate, count in zip(candidates, counts, strict=True):
-            if count:
-                self._add(builder, candidate, count)
+            if count and self._add(builder, candidate, count):
+                candidate.sequence.draft_interval = 1
+
+    def pays(self, decodes: list[Sequence]) -> bool:
+        """Return whether drafts that are always right would shorten the time per token of these sequences."""
+        base_ms, row_ms = self._costs(decodes)
+        return base_ms > row_ms * len(decodes)
 
     def _costs(self, decodes: list[Sequence]) -> tuple[float, float]:
         """Return the expected milliseconds of a step without drafts, and those that a draft adds; (1, 0) if unknown."""
@@ -131,11 +144,18 @@ class DraftPlanner:
         return (base_ms, row_ms) if base_ms > 0 else (1.0, 0.0)
 
     def _candidates(self, builder: StepBuilder) -> list[_Candidate]:
-        """Return the sequences for which a drafter proposes tokens."""
+        """Return the sequences for which a drafter proposes tokens.
+
+        In a step of many sequences one without drafts of late is asked about rarely: asking takes microseconds.
+        """
+        most_interval = min(MAX_INTERVAL, max(1, len(builder.decodes) // SEQUENCES_PER_INTERVAL))
         requests = [
             (each, limit)
             for each in builder.decodes
-            if each.may_have_drafts and _is_known(each) and (limit := self._limit(builder, each)) > 0
+            if each.may_have_drafts
+            and not len(each.token_ids) % min(each.draft_interval, most_interval)
+            and _is_known(each)
+            and (limit := self._limit(builder, each)) > 0
         ]
         for together in self._together if requests else ():
             together.prepare(requests)
@@ -143,6 +163,7 @@ class DraftPlanner:
         for sequence, limit in requests:
             if sequence.draft_record is not None:
                 sequence.draft_record.pass_step()
+            sequence.draft_interval = min(MAX_INTERVAL, 2 * sequence.draft_interval)
             for drafter in self._drafters:
                 if drafts := self._before_end(sequence, drafter.propose(sequence, limit))[:limit]:
                     candidates.append(_Candidate(sequence, drafter, drafts, self._rate(sequence, drafter)))
@@ -164,7 +185,8 @@ class DraftPlanner:
         rate = None if record is None else record.rates.get(drafter.name)
         return prior if rate is None else rate.mean(prior)
 
-    def _add(self, builder: StepBuilder, candidate: _Candidate, count: int) -> None:
+    def _add(self, builder: StepBuilder, candidate: _Candidate, count: int) -> bool:
+        """Give a sequence up to `count` of its drafts, as far as there is room; returns whether it has some."""
         sequence, drafts = candidate.sequence, candidate.drafts[:count]
         grammars: tuple[GrammarMatcher, ...] = ()
         if self._cache.config.has_state:
@@ -173,11 +195,12 @@ class DraftPlanner:
             grammars = sequence.grammar.after_each(drafts)
             drafts = drafts[: len(grammars)]
         if not drafts or not (count := self._reserve(builder, sequence, len(drafts))):
-            return
+            return False
         if builder.checkpoints is not None:
             builder.checkpoints.allocate_drafts(sequence, count)
         sequence.draft_source = candidate.drafter.name
         builder.add_drafts(sequence, drafts[:count], grammars[:count])
+        return True
 
     def _before_end(self, sequence: Sequence, drafts: Items[int]) -> tuple[int, ...]:
         """Return the drafts before the first that is a stop token, behind which nothing is sampled, or no token."""

@@ -175,6 +175,9 @@ class Scheduler:
         sequence = next(iter(group.open.values())) if index is None else group.open.get(index)
         if sequence is None:
             return None
+        # A choice that a stop string ends is aborted.
+        if index is not None and self._draft_planner is not None:
+            self._draft_planner.learn(sequence)
         return self.table.finish(sequence, FinishReason.ABORT, now, alone=index is not None)
 
     def expire(self, now: float) -> list[EngineOutput]:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chairlift.core.request import GenerateRequest
+from chairlift.engine.config import CacheConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.kv.state_checkpoint_pool import NO_CHECKPOINT, CheckpointId
 from chairlift.engine.scheduler.in_flight_step import InFlightStep, StateSave
@@ -232,6 +233,11 @@ class StateCheckpointPlanner:
         self._num_draft_states -= len(step.draft_states)
         for checkpoint in step.checkpoints:
             self._pool.free(checkpoint)
+
+
+def can_save_drafts(config: CacheConfig) -> bool:
+    """Return whether the pool of checkpoints has room for a state behind a draft."""
+    return config.shares_states and int(MAX_DRAFT_SHARE * config.num_state_checkpoints) > 0
 
 
 def checkpoint_interval(longest_prompt: int, num_checkpoints: int, block_size: int) -> int:

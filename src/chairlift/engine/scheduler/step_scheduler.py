@@ -91,8 +91,13 @@ class StepScheduler:
             self._schedule_in_turn(builder, now)
             return
         planner = self.draft_planner
-        awaits_samples = None if planner is None else planner.awaits_samples
-        running_sets = running_scheduler.classify(list(sequence_table.running.values()), awaits_samples)
+        running = list(sequence_table.running.values())
+        # Where a prompt has tokens in this step, no sequence will have drafts.
+        may_wait = planner is not None and builder.num_in_flight and not len(sequence_table.waiting)
+        awaits_samples = planner.awaits_samples if planner is not None and may_wait and planner.pays(running) else None
+        running_sets = running_scheduler.classify(running, awaits_samples)
+        if awaits_samples is not None and running_sets.prefilling:
+            running_sets = running_scheduler.classify(running)
         allowance = self._batching.decide(StepContext(
             running=len(sequence_table.running), num_decoding=running_sets.num_decoding,
             num_prefilling=len(running_sets.prefilling), free_share=pool.available / pool.usable,
