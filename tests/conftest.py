@@ -205,3 +205,11 @@ def children_import_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     from support_process import child_environment  # imports the engine, which most tests do not need
 
     monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])
+
+
+@pytest.fixture
+def all_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every proposed draft is tried, whatever the steps of this machine take, so that a test may count them."""
+    from chairlift.engine.scheduler.draft_planner import DraftPlanner  # most tests do not need it
+
+    monkeypatch.setattr(DraftPlanner, "_costs", lambda planner, decodes: (1.0, 0.0))

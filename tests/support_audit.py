@@ -39,6 +39,7 @@ class Audit:
     allocations_may_fail: bool = (
         False  # allocations fail although blocks are free, so a decoding sequence may miss a step
     )
+    may_wait_for_samples: bool = False  # a sequence whose sample is in flight may wait for it, to have drafts then
 
     def __post_init__(self) -> None:
         self._schedule = self.scheduler.schedule
@@ -58,6 +59,11 @@ class Audit:
         epochs = {arrival: sequence.epoch for arrival, sequence in before.items()}
         num_unscheduled = {arrival: sequence.num_unscheduled_tokens for arrival, sequence in before.items()}
         starts = {arrival: sequence.num_scheduled_tokens for arrival, sequence in before.items()}
+        waiting_for_samples = {
+            arrival
+            for arrival, sequence in before.items()
+            if self.may_wait_for_samples and sequence.num_pending_samples
+        }
         has_state = scheduler.cache.config.has_state
         lost = {arrival for arrival, sequence in before.items() if has_state and not sequence.is_in_runner}
         memory = scheduler.table.oom_backoff
@@ -92,7 +98,8 @@ class Audit:
                 if sequence.status is SequenceStatus.RUNNING and sequence.epoch == epochs[arrival]
             }  # fmt: skip
             if not excused:
-                left_out = {each for each in still_running - scheduled - lost if num_unscheduled[each] == 1}
+                left_out = still_running - scheduled - lost - waiting_for_samples
+                left_out = {each for each in left_out if num_unscheduled[each] == 1}
                 self._check_left_out(left_out)
             else:
                 self.streaks = {arrival: count for arrival, count in self.streaks.items() if arrival not in scheduled}
@@ -132,7 +139,8 @@ class Audit:
     def _check_budgets(self, plan: StepPlan) -> None:
         config, counts = self.scheduler.config, plan.num_new_tokens.tolist()
         assert sum(counts) == plan.num_tokens <= config.max_batch_tokens
-        assert sum(count for count in counts if count > 1) <= config.prefill_budget
+        num_verified = int(plan.num_drafts.sum() + (plan.num_drafts > 0).sum())
+        assert sum(count for count in counts if count > 1) - num_verified <= config.prefill_budget
         assert all(1 <= count <= config.max_prefill_chunk for count in counts)
         assert plan.num_rows <= config.max_running_sequences and len(set(plan.slots.tolist())) == plan.num_rows
         assert len(self.scheduler.in_flight_steps) <= config.max_in_flight_steps

@@ -1,8 +1,11 @@
 """EngineHarness: an engine on a fake model under a fake clock, with a check of every plan."""
 
+import random
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,9 @@ from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import SamplingParams
-from chairlift.engine.config import CacheConfig, SchedulerConfig
+from chairlift.engine.config import CacheConfig, SchedulerConfig, SpeculationConfig
+from chairlift.engine.drafters.draft_model import DraftModelDrafter
+from chairlift.engine.drafters.registry import make_drafters
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits
@@ -27,6 +32,7 @@ from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_result import StepResult
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from support_audit import Audit
+from support_drafters import ExpectedDrafter
 
 TIMEOUT_SECONDS = 30
 """Timeout of a wait for an output, in seconds."""
@@ -167,6 +173,38 @@ class EngineHarness:
         self.prompt_logprob_ids: dict[str, list[int]] = {}
         self.finals: dict[str, EngineOutput] = {}
         self._arrivals: dict[SequenceId, int] = {}
+        self.drafter: ExpectedDrafter | None = None
+        self.draft_model: DraftModelDrafter | None = None
+        self.draft_runner: StrictRunner | None = None
+
+    def use_drafter(self, rng: random.Random, *, wrong: float, max_drafts: int) -> None:
+        """Let a drafter that knows the expected outputs propose tokens, each of them wrong with that probability."""
+
+        def expected(sequence: Sequence) -> list[int]:
+            return list(expected_outcome(sequence.request, self.fake, sequence.choice_index)[0])
+
+        self.drafter = ExpectedDrafter(rng, cache(expected), self.fake.vocab_size, wrong)
+        self.scheduler.use_drafters([self.drafter], max_drafts)
+        self.audit.may_wait_for_samples = True
+
+    def use_draft_model(
+        self, fake: FakeConfig | None = None, *, max_drafts: int = 4, max_sequences: int = 32, hook: Hook | None = None
+    ) -> DraftModelDrafter:  # fmt: skip
+        """Let a second fake runner propose tokens: by default one that always agrees with the first."""
+        fake = fake or replace(self.fake, poison=None, nan=None)
+        self.draft_runner = runner = StrictRunner(fake, hook=hook)
+        self.draft_model = DraftModelDrafter(
+            runner, runner.start(), max_sequences=max_sequences,
+            enable_prefix_caching=self.cache.config.enable_prefix_caching and fake.block_size == self.fake.block_size,
+        )  # fmt: skip
+        self.scheduler.use_drafters([self.draft_model], max_drafts)
+        self.audit.may_wait_for_samples = True
+        return self.draft_model
+
+    def use_method(self, config: SpeculationConfig) -> None:
+        """Let the drafters of a method propose tokens."""
+        self.scheduler.use_drafters(make_drafters(config), config.num_speculative_tokens)
+        self.audit.may_wait_for_samples = True
 
     def submit(self, *requests: GenerateRequest) -> None:
         for request in requests:
@@ -242,6 +280,9 @@ class EngineHarness:
         """
         assert self.loop.check_integrity() == []
         assert self.runner.contract_errors == [], "a plan broke the runner's contract"
+        if self.draft_model is not None and self.draft_runner is not None:
+            assert self.draft_model.check_integrity() == []
+            assert self.draft_runner.contract_errors == [], "a plan broke the contract of the draft model's runner"
         if self.loop.is_idle:
             assert set(self.finals) == set(self.requests), "a request got no last output"
             counts = self.cache.counts()

@@ -133,7 +133,9 @@ def starts_only_once(payload: bytes) -> Any:
 
 def make_request(name: str, prompt: tuple[int, ...] = (1, 2, 3), **fields: Any) -> GenerateRequest:
     request_fields = {
-        key: fields.pop(key) for key in ("timeout", "tenant", "eos_token_ids", "cache_salt") if key in fields
+        key: fields.pop(key)
+        for key in ("timeout", "tenant", "eos_token_ids", "cache_salt", "predicted_token_ids")
+        if key in fields
     }
     params = SamplingParams(**{**MODEL_DEFAULTS, **fields}).with_defaults({}, max_tokens=16, seed=len(name))
     return GenerateRequest(request_id=name, prompt_token_ids=prompt, params=params, **request_fields)

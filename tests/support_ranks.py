@@ -5,15 +5,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from chairlift.engine.runner.base import RunnerInfo
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.distributed.rank_messages import Loading, StartRank
+from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRunner
 from chairlift.model.layers.mlp import MLP
 from chairlift.model.weights.shard import Shard
 from support_forks import children_of
@@ -147,3 +150,28 @@ def rank_pids(pid: int) -> list[int]:
         is_rank = any(word.endswith("rank_main") for word in command)  # or a script in the place of a rank
         found += [child] if is_rank else rank_pids(child)
     return found
+
+
+class KeptRanks:
+    """A Runner of two ranks which stays up from one engine to the next.
+
+    Attributes:
+        num_blocks: blocks that the next engine uses, the first ones; None for all.
+    """
+
+    def __init__(self, config: RunnerConfig) -> None:
+        self._runner = TensorParallelRunner(replace(config, tensor_parallel_size=2))
+        self._info = self._runner.start()
+        self.num_blocks: int | None = None
+
+    def start(self) -> RunnerInfo:
+        return replace(self._info, num_blocks=self.num_blocks or self._info.num_blocks)
+
+    def stop(self) -> None:
+        """Leave the ranks as they are; see close()."""
+
+    def close(self) -> None:
+        self._runner.stop()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)

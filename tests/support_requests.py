@@ -1,11 +1,12 @@
 """Random engines and requests from a seed, run for some steps and checked on the way."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 from chairlift.core.errors import ChairliftError, SamplingFailed
 from chairlift.core.request import GenerateRequest
-from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.config import SchedulerConfig, SpeculationConfig
 from chairlift.engine.kv.layer_groups import LayerGroupLayout
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.scheduler.batching_policy import NAMES
@@ -70,9 +71,36 @@ def make_random_engine(
             return [(failure_rng.randrange(plan.num_rows), SamplingFailed("chosen to fail"))]
         return []
 
-    return EngineHarness(
+    harness = EngineHarness(
         fake, caching=rng.random() < 0.8, hook=hook, row_errors=row_errors, keep_plans=keep_plans, **options
     )
+    draft_rng = random.Random(failure_rng.random())
+    if draft_rng.random() < 0.5:
+        harness.use_drafter(draft_rng, wrong=draft_rng.choice([0.0, 0.3, 1.0]), max_drafts=draft_rng.choice([1, 4, 30]))
+    elif draft_rng.random() < 0.5:
+        _use_random_draft_model(harness, draft_rng)
+    return harness
+
+
+def _use_random_draft_model(harness: EngineHarness, rng: random.Random) -> None:
+    """Let a second fake model draft, which agrees or not, has much memory or little, and may fail."""
+    failure_rate = rng.choice([0.0, 0.0, 0.0, 0.01])
+
+    def hook(plan: StepPlan, stage: str) -> None:
+        if rng.random() < failure_rate:
+            raise RuntimeError(f"the draft model's {stage} fails")
+
+    fake, agrees = harness.fake, not harness.fake.has_state and rng.random() < 0.7
+    harness.use_draft_model(
+        replace(
+            fake, poison=None, nan=None, has_state=False, num_state_checkpoints=0,
+            windows=fake.windows if agrees else rng.choice([(None,), (None, 8), (3,)]),
+            seed=fake.seed if agrees else fake.seed + 1, num_blocks=rng.choice([3, 10, 50, 1000]),
+            vocab_size=fake.vocab_size if agrees else rng.choice([40, 50, 60]),
+            block_size=rng.choice([fake.block_size, fake.block_size, 5]), max_model_len=rng.choice([80, 80, 30]),
+        ),
+        max_drafts=rng.choice([1, 4, 30]), max_sequences=rng.choice([1, 4, 32]), hook=hook,
+    )  # fmt: skip
 
 
 def make_random_request(
@@ -104,11 +132,19 @@ def abort_one(harness: EngineHarness, seq_id: SequenceId) -> None:
         harness.abort(seq_id)
 
 
-def run_random_engine(seed: int, steps: int, *, keep_plans: bool = False, has_state: bool = False) -> EngineHarness:
-    """Run a random engine for about `steps` steps, then until all requests end, and check it."""
+def run_random_engine(
+    seed: int, steps: int, *, keep_plans: bool = False, has_state: bool = False,
+    speculation: SpeculationConfig | None = None,
+) -> EngineHarness:  # fmt: skip
+    """Run a random engine for about `steps` steps, then until all requests end, and check it.
+
+    speculation: the method whose drafters it has, instead of random ones that know the outputs.
+    """
     rng = random.Random(seed)
     no_faults = rng.random() < 0.4
     harness = make_random_engine(rng, no_faults=no_faults, keep_plans=keep_plans, has_state=has_state)
+    if speculation is not None:
+        harness.use_method(speculation)
     prefixes = [[rng.randrange(BAD_TOKENS[0]) for _ in range(rng.randrange(40))] for _ in range(3)]
     arrival_rate = rng.choice([0.05, 0.3, 1.0])
     try:

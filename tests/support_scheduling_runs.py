@@ -13,6 +13,8 @@ from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.drafters.base import Drafter
+from chairlift.engine.engine_counters import Counters
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.base import Runner
 from chairlift.engine.scheduler.batching_policy import NAMES
@@ -108,18 +110,25 @@ def scheduling_run(
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a run made: the tokens and the last output of each request, and how often a sequence was preempted."""
+    """What a run made: the tokens and the last output of each request, and the engine's counters."""
 
     tokens: dict[str, list[int]]
     last: dict[str, EngineOutput]
-    preemptions: int
+    counters: Counters
+
+    @property
+    def preemptions(self) -> int:
+        """How often a sequence was preempted."""
+        return self.counters.preemptions
 
 
-def play(run: SchedulingRun, make_runner: MakeRunner) -> Played:
+def play(run: SchedulingRun, make_runner: MakeRunner, drafter: Drafter | None = None, max_drafts: int = 4) -> Played:
     """Run the requests and aborts of a run step by step until all have ended; checks the block tables at the end."""
     runner = make_runner(run.num_blocks, run.block_size, run.config.max_batch_tokens)
     loop = EngineLoop(runner, run.config, enable_prefix_caching=run.enable_prefix_caching)
     loop.start()
+    if drafter is not None:
+        loop.scheduler.use_drafters([drafter], max_drafts)
     tokens: dict[str, list[int]] = {request.request_id: [] for request in run.requests}
     last: dict[str, EngineOutput] = {}
 
@@ -146,7 +155,7 @@ def play(run: SchedulingRun, make_runner: MakeRunner) -> Played:
                 break
         assert loop.is_idle, f"requests are open after {MOST_STEPS} steps"
         assert loop.check_integrity() == []
-        return Played(tokens, last, loop.scheduler.counters.preemptions)
+        return Played(tokens, last, loop.scheduler.counters)
     finally:
         loop.stop()
 
@@ -161,9 +170,12 @@ def alone(run: SchedulingRun, make_runner: MakeRunner) -> dict[str, list[int]]:
     return play(single, make_runner).tokens
 
 
-def check_run(run: SchedulingRun, make_runner: MakeRunner, expected: dict[str, list[int]]) -> Played:
+def check_run(
+    run: SchedulingRun, make_runner: MakeRunner, expected: dict[str, list[int]], drafter: Drafter | None = None,
+    max_drafts: int = 4,
+) -> Played:  # fmt: skip
     """Play a run; every request must have the expected tokens, or their beginning if it was aborted."""
-    played = play(run, make_runner)
+    played = play(run, make_runner, drafter, max_drafts)
     for request in run.requests:
         name = request.request_id
         ended = played.last[name]

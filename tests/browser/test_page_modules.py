@@ -169,7 +169,8 @@ def test_a_request_whose_grammar_is_compiled_has_no_blocks_and_withheld_blocks_a
 BATCH = """const { html, render } = await load("lib/html.js");
     const { View } = await load("views/batch.js");
     const batch = {
-      rows: [[-16, "compiled", 0, "", "waiting", "grammar", 0, 9, 0, 0, 0, 5, 0, 0, 0, 1, 1]], num_hidden_rows: 0,
+      rows: [[-16, "compiled", 0, "", "waiting", "grammar", 0, 9, 0, 0, 0, 5, 0, 0, 0, 1, 1, 0, 0],
+        [3, "guessed", 0, "", "decode", "", 0, 9, 0, 12, 3, 5, 1, 0, 0, 1, 0, 1200, 34]], num_hidden_rows: 0,
       recent_steps: [], num_steps: 0, scheduled_tokens: 0, output_tokens: 0, num_preemptions: 0, num_running: 0,
       num_waiting: 1, waiting_tokens: 9, wait_reason: "grammar", num_in_flight: 0, max_running_requests: 4,
       max_batch_tokens: 64, block_size: 16, total_blocks: 100, free_blocks: 60, cached_blocks: 10, held_blocks: 7,
@@ -178,7 +179,7 @@ BATCH = """const { html, render } = await load("lib/html.js");
     const hello = { schema: 1, service: "server", models: ["m"], history_fields: [], row_fields: ["key", "request_id",
       "choice", "tenant", "state", "wait_reason", "priority", "prompt_tokens", "cached_tokens", "computed_tokens",
       "output_tokens", "max_output_tokens", "num_blocks", "num_cached_blocks", "num_preemptions", "age_seconds",
-      "wait_seconds"] };
+      "wait_seconds", "confirmed_drafts", "rejected_drafts"] };
     const events = async function* () {
       yield { event: "hello", data: JSON.stringify(hello) };
       yield { event: "batch", data: JSON.stringify(batch) };
@@ -187,7 +188,7 @@ BATCH = """const { html, render } = await load("lib/html.js");
     const frame = document.getElementById("app");
     render(null, frame);
     render(html`<${View} api=${{ events }} settings=${{ theme: "light" }} />`, frame);"""
-"""The batch view alone, with one waiting request and blocks above the limit of the pool."""
+"""The batch view alone, with a waiting request, one with drafts, and blocks above the limit of the pool."""
 
 
 def test_the_table_of_blocks_tells_withheld_blocks_from_free_ones(open_page: OpenPage, echo_server: Server) -> None:
@@ -200,7 +201,9 @@ def test_the_table_of_blocks_tells_withheld_blocks_from_free_ones(open_page: Ope
         ["held by requests", "7"], ["of these, by several", "0"], ["cached for later prompts", "10"], ["free", "60"],
         ["not used, above the limit", "23"],
     ]  # fmt: skip
-    page.page.locator(".row-name").click()
+    page.page.locator(".drafts").get_by_text("1,200 of 1,234 drafts confirmed").wait_for()
+    assert page.page.locator(".drafts").count() == 1
+    page.page.get_by_role("button", name="compiled").click()
     page.page.mouse.move(0, 0)
     page.page.locator(".live-side").get_by_text("compiled holds 0 blocks").wait_for()
 

@@ -18,7 +18,9 @@ REQUEST = GenerateRequest(request_id="a", prompt_token_ids=(1, 2, 3), params=PAR
 
 
 def test_a_request_survives_the_wire() -> None:
-    request = replace(REQUEST, eos_token_ids=(2,), priority=-3, tenant="t", timeout=1.5, adapter="x")
+    request = replace(
+        REQUEST, eos_token_ids=(2,), priority=-3, tenant="t", timeout=1.5, adapter="x", predicted_token_ids=(4, 5)
+    )
     back = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=GenerateRequest)
     assert back == request and hash(back) == hash(request)
     assert type(back.params.logit_bias) is LogitBias and type(back.prompt_token_ids) is tuple

@@ -1,5 +1,7 @@
 """BatchRecorder: rows, steps and block map are those of the scheduler."""
 
+from random import Random
+
 import pytest
 
 from chairlift.core.clock import FakeClock
@@ -8,6 +10,7 @@ from chairlift.engine.batch_recorder import UNREAD_SECONDS, BatchRecorder, with_
 from chairlift.engine.batch_snapshot import CACHED, COMPILING, FREE, HELD, SHARED, WITHHELD, BatchSnapshot, SequenceRow
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.scheduler.scheduler import Scheduler
+from chairlift.engine.state_snapshot import scheduler_state
 from support_engine import EngineHarness, make_request, make_result, make_scheduler
 
 
@@ -47,7 +50,7 @@ def test_rows_have_the_progress_of_running_and_waiting_sequences() -> None:
         "key": 0, "request_id": "a", "choice": 0, "tenant": "alice", "state": "prefill", "wait_reason": "",
         "priority": 3, "prompt_tokens": 12, "cached_tokens": 0, "computed_tokens": 8, "output_tokens": 0,
         "max_output_tokens": 5, "num_blocks": 2, "num_cached_blocks": 0, "num_preemptions": 0, "age_seconds": 3.0,
-        "wait_seconds": 1.0,
+        "wait_seconds": 1.0, "confirmed_drafts": 0, "rejected_drafts": 0,
     }  # fmt: skip
     waits = row_of(snapshot, "b")
     assert (waits.state, waits.wait_reason, waits.num_blocks) == ("waiting", "running_limit", 0)
@@ -120,6 +123,32 @@ def test_the_last_steps_say_what_each_row_got() -> None:
         step(scheduler, float(second), recorder)
     steps = recorder.snapshot(scheduler, 50.0).recent_steps
     assert len(steps) == batch_recorder.MAX_STEPS and steps[-1].decodes == [0, 1] and steps[-1].step_id == 39
+
+
+def test_rows_with_drafts_are_decodes_and_a_sequence_has_their_numbers() -> None:
+    harness, recorder = EngineHarness(FakeConfig(vocab_size=200, num_blocks=64, block_size=4)), BatchRecorder()
+    harness.use_drafter(Random(3), wrong=0.4, max_drafts=4)
+    harness.submit(make_request("a", 9, 50), make_request("b", 4, 50))
+    scheduler, num_rows_with_drafts = harness.scheduler, 0
+    while scheduler.counters.draft_tokens < 12:
+        plan = scheduler.schedule(0.0)
+        assert plan is not None
+        in_flight = scheduler.in_flight_steps[0]
+        harness.loop.launch(plan, 0.0)
+        harness.loop.collect()
+        num_rows_with_drafts += sum(in_flight.num_drafts_of(row) > 0 for row in range(plan.num_rows))
+        recorder.record(in_flight, 0.0, 1.0)
+        last = recorder.snapshot(scheduler, 1.0).recent_steps[-1]
+        is_first = scheduler.counters.steps == 1
+        assert (last.prefills, sorted(last.decodes)) == (([(0, 9), (1, 4)], []) if is_first else ([], [0, 1]))
+    assert num_rows_with_drafts == scheduler.counters.drafts > 0
+    rows = recorder.snapshot(scheduler, 1.0).rows
+    confirmed, rejected = (sum(row.confirmed_drafts for row in rows), sum(row.rejected_drafts for row in rows))
+    assert confirmed == scheduler.counters.confirmed_draft_tokens > 0
+    assert confirmed + rejected == scheduler.counters.draft_tokens
+    states = scheduler_state(scheduler, 1.0)["sequences"]
+    drafts = [(each["confirmed_drafts"], each["rejected_drafts"]) for each in states]
+    assert drafts == [(row.confirmed_drafts, row.rejected_drafts) for row in rows]
 
 
 def test_a_step_in_flight_with_another_counts_from_the_end_of_that_one() -> None:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,12 +13,15 @@ from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ConfigError, DuplicateRequestId, EngineDead, ForwardFailed, QueueFull, RequestTimeout
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine import engine_loop
-from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.config import SchedulerConfig, SpeculationConfig
+from chairlift.engine.drafters.registry import METHODS
 from chairlift.engine.engine_loop import EngineLoop
+from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.runner.fake import NEVER_WRITTEN, FakeRunner
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_stats import StepStats
+from support_drafters import ExpectedDrafter
 from support_engine import EngineHarness, NthCall, make_request, make_scheduler, submit
 from support_shares import for_each
 
@@ -50,6 +54,37 @@ def test_after_a_burst_the_memory_is_returned_and_prompts_that_were_used_last_ar
     harness.drain()
     assert harness.finals["again"].usage is not None and harness.finals["again"].usage.cached_tokens >= 16
     harness.check_outputs(no_faults=True)
+
+
+class RefusingRunner(FakeRunner):
+    """A runner whose tokens would depend on drafts."""
+
+    def start(self) -> RunnerInfo:
+        return replace(super().start(), no_drafts_reason="steps differ")
+
+
+@for_each(
+    ("method", "refuses", "line", "warnings"),
+    [
+        ("none", False, "off: the method is none", []),
+        ("none", True, "off: the method is none", []),
+        ("guess", False, "guess: up to 3 drafts of a sequence in a step", []),
+        ("guess", True, "off: steps differ", ["speculative decoding by method guess is off: steps differ"]),
+        ("auto", True, "off: steps differ", []),
+    ],
+)
+def test_the_startup_report_says_whether_tokens_are_guessed(
+    method: str, refuses: bool, line: str, warnings: list[str],
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    caplog.clear()
+    monkeypatch.setitem(METHODS, "guess", lambda config: (ExpectedDrafter(Random(0), lambda sequence: [], 200, 0.0),))
+    config = SchedulerConfig(speculation=SpeculationConfig(method=method, num_speculative_tokens=3))
+    loop = EngineLoop((RefusingRunner if refuses else FakeRunner)(FAKE), config)
+    info = loop.start()
+    assert info == loop.info and info.startup_report == (("speculative decoding", line),)
+    assert caplog.messages == warnings
+    loop.stop()
 
 
 def test_threads_are_renewed_between_two_steps_where_the_runner_has_some() -> None:
@@ -310,3 +345,62 @@ def test_a_failure_of_the_runner_between_two_steps_is_raised_in_the_engines_thre
     callbacks[1](EngineDead("a rank is lost"))
     with pytest.raises(EngineDead, match="a rank is lost"):
         posted[0]()
+
+
+def drafting_loop(runner: FakeRunner, draft_runner: FakeRunner | None) -> EngineLoop:
+    speculation = SpeculationConfig(method="draft_model", model="draft", num_speculative_tokens=4)
+    return EngineLoop(runner, SchedulerConfig(speculation=speculation), draft_runner=draft_runner)
+
+
+@pytest.mark.usefixtures("all_drafts")
+def test_a_draft_model_starts_before_the_model_and_stops_with_it() -> None:
+    runner, draft_runner = FakeRunner(FAKE), FakeRunner(FAKE)
+    started: list[bool] = []
+    start = runner.start
+
+    def record_start() -> RunnerInfo:
+        started.append(draft_runner.started)
+        return start()
+
+    runner.start = record_start  # type: ignore[method-assign]
+    loop = drafting_loop(runner, draft_runner)
+    loop.start()
+    submit(loop, make_request("a", 10, 21))
+    while not loop.is_idle:
+        loop.step()
+    assert loop.scheduler.counters.confirmed_draft_tokens == 16 and loop.check_integrity() == []
+    assert started == [True] and loop.warmup() >= 0 and draft_runner.warmups == 1
+    loop.stop()
+    assert runner.stopped and draft_runner.stopped
+
+
+def test_a_draft_model_that_cannot_be_used_is_an_error_at_the_start() -> None:
+    with pytest.raises(ConfigError, match="needs an engine that loads both models"):
+        drafting_loop(FakeRunner(FAKE), None).start()
+    loop = drafting_loop(FakeRunner(FAKE), FakeRunner(replace(FAKE, has_state=True)))
+    with pytest.raises(ConfigError, match="the draft model has layers that keep a state"):
+        loop.start()
+
+
+def test_where_drafts_could_change_tokens_the_draft_model_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    runner, draft_runner = FakeRunner(FAKE), FakeRunner(FAKE)
+    info = replace(runner.start(), no_drafts_reason="rounding depends on the batch")
+    runner.start = lambda: info  # type: ignore[method-assign]
+    loop = drafting_loop(runner, draft_runner)
+    with caplog.at_level(logging.WARNING):
+        loop.start()
+    assert draft_runner.stopped
+    assert [record.message for record in caplog.records] == [
+        "speculative decoding by method draft_model is off: rounding depends on the batch"
+    ]
+    submit(loop, make_request("a", 10, 20))
+    while not loop.is_idle:
+        loop.step()
+    assert not loop.scheduler.counters.draft_tokens
+
+
+def test_a_draft_model_of_another_method_is_not_started() -> None:
+    draft_runner = FakeRunner(FAKE)
+    loop = EngineLoop(FakeRunner(FAKE), SchedulerConfig(), draft_runner=draft_runner)
+    loop.start()
+    assert not draft_runner.started

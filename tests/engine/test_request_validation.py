@@ -12,6 +12,7 @@ from chairlift.engine.request_validation import MAX_REQUEST_ID_CHARS, validate_r
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.scheduler.scheduler import Scheduler
 from support_engine import make_request, make_scheduler
+from support_shares import for_each
 
 
 def limits(
@@ -103,3 +104,11 @@ def test_room_is_exactly_what_the_check_lets_through(
         else:
             with pytest.raises((ContextLengthExceeded, RequestTooLarge)):
                 validate_request(make_request("a", prompt, outputs), held)
+
+
+@for_each("token", [100, -1])
+def test_a_predicted_token_outside_the_vocabulary_is_refused_by_name(token: int) -> None:
+    assert validate_request(make_request("a", 20, predicted_token_ids=(0, 99)), limits()).request.predicted_token_ids
+    with pytest.raises(TokenOutOfRange) as caught:
+        validate_request(make_request("a", 20, predicted_token_ids=(5, token, 6)), limits())
+    assert caught.value.details["param"] == "prediction"

@@ -7,6 +7,7 @@ import pytest
 from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import InvalidRequest, RequestTimeout
 from chairlift.core.request import RequestPhase
+from chairlift.engine.drafters.draft_record import DraftRecord
 from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens
 from chairlift.engine.sequence import SequenceStatus
 from chairlift.engine.step_plan import StepPlan
@@ -303,3 +304,17 @@ def test_choices_start_with_the_state_behind_the_prompts_last_shared_block(
     assert sorted(plan.start_positions.tolist()) == [start, start, prompt]
     assert len(plan.block_copies) == 0 and len(plan.state_loads) == (2 if start else 0)
     assert scheduler.check_integrity() == []
+
+
+def test_the_usage_counts_drafts_of_the_prediction_of_all_choices() -> None:
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("a", 8, 30, n=3), 0.0)
+    group = scheduler.table.groups["a"]
+    for sequence in list(group.open.values()):
+        sequence.draft_record = DraftRecord()
+        sequence.draft_record.add("prediction", 5, 2)
+        sequence.draft_record.add("ngram", 7, 1)
+    scheduler.abort("a", 0.0, 1)
+    output = scheduler.abort("a", 0.0)
+    assert output is not None and output.usage is not None
+    assert (output.usage.accepted_prediction_tokens, output.usage.rejected_prediction_tokens) == (6, 9)

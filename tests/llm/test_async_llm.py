@@ -11,6 +11,7 @@ import pytest
 
 from chairlift import AsyncLLM, SamplingParams
 from chairlift.core.errors import DuplicateRequestId, EngineDead, InvalidRequest, NonFiniteLogits, TokenOutOfRange
+from chairlift.engine.config import SpeculationConfig
 from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.text_event import TextEvent
 from support_async_llm import LONG, SEEDED, SLOW_ENGINE, collect_events, ids, run, text
@@ -29,6 +30,23 @@ def test_the_deltas_together_are_the_text_and_the_last_event_has_the_totals() ->
     assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (5, 24)
     assert last.timeline.events[0].name == "queued"
     assert all(event.usage is None for event in events[:-1])
+
+
+@pytest.mark.usefixtures("all_drafts")
+def test_a_prediction_changes_no_output() -> None:
+    async def scenario(llm: AsyncLLM) -> list[list[TextEvent]]:
+        expected = text_of("hello", SEEDED)
+        chat = llm.chat([{"role": "user", "content": "hello"}], SEEDED, prediction=text_of("user=hello;a=", SEEDED))
+        return [
+            [event async for event in llm.generate("hello", SEEDED, prediction=expected)],
+            [event async for event in chat],
+        ]
+
+    speculation = SpeculationConfig(method="prediction")
+    generated, chat = run(fake_service(speculation=speculation), scenario)
+    assert text(generated) == text_of("hello", SEEDED) and text(chat) == text_of("user=hello;a=", SEEDED)
+    for usage in (generated[-1].usage, chat[-1].usage):
+        assert usage is not None and usage.accepted_prediction_tokens > 15
 
 
 def test_ids_without_params_take_the_models_defaults() -> None:
@@ -248,7 +266,7 @@ def test_the_states_have_the_documented_keys() -> None:
         assert {"waiting_requests", "active_requests", "waiting_order"} <= (await llm.scheduler_state()).keys()
         assert {"total_blocks", "free_blocks", "memory_utilization"} <= (await llm.cache_state()).keys()
         assert (await llm.load()).total_blocks == 128
-        assert llm.defaults is service.defaults and llm.startup_report == {}
+        assert llm.defaults is service.defaults and [*llm.startup_report] == ["speculative decoding"]
 
     run(service, scenario)
     wait_until(lambda: engine_threads() <= before)

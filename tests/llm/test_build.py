@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ import support_text
 from chairlift import LLM, AsyncLLM, SamplingParams, demo
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError, UnsupportedArchitecture
 from chairlift.engine.client.process import ProcessClient
-from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.config import SchedulerConfig, SpeculationConfig
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.llm.build import model_folder, prepare, runner_config, validate_options
 from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
@@ -370,7 +370,7 @@ def test_every_option_belongs_to_a_part() -> None:
     parts = {spec.name for kind in (SchedulerConfig, RunnerConfig, LivenessConfig) for spec in fields(kind)}
     assert set(Options.__annotations__) - parts == {
         "enable_prefix_caching", "engine_mode", "revision", "hf_file", "tokenizer", "profile", "chat_template",
-        "default_chat_template_kwargs", "reasoning_parser",
+        "default_chat_template_kwargs", "reasoning_parser", "speculative_config",
     }  # fmt: skip
 
 
@@ -414,3 +414,78 @@ def test_a_start_is_rejected_before_the_engine_process_gets_its_model() -> None:
     for options in ({"dtype": "fp16x"}, {"max_model_len": 10**6}, {"num_blocks": 3, "max_model_len": 64}):
         with pytest.raises(ConfigError):
             prepare(None, options)  # type: ignore[arg-type]
+
+
+def use_draft_model(monkeypatch: pytest.MonkeyPatch, model: Path | str) -> None:
+    """Let every model that is built have a draft model."""
+    config = SchedulerConfig(speculation=SpeculationConfig(
+        method="draft_model", model=str(model), num_speculative_tokens=4
+    ))  # fmt: skip
+
+    def validate(options: Options) -> SchedulerConfig:
+        return replace(validate_options(options), speculation=config.speculation)
+
+    monkeypatch.setattr("chairlift.llm.build.validate_options", validate)
+
+
+@for_each("engine_mode", ["inline", "process"])
+def test_a_draft_model_changes_no_text(folder: Path, llm: LLM, engine_mode: str) -> None:
+    expected = llm.generate(PROMPTS, GREEDY)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        use_draft_model(monkeypatch, folder)
+        options: Any = {"engine_mode": engine_mode, "block_size": 16}
+        drafting = LLM(str(folder), **options)
+    with drafting:
+        assert [each.outputs[0].text for each in drafting.generate(PROMPTS, GREEDY)] == [
+            each.outputs[0].text for each in expected
+        ]
+        assert drafting.startup_report["draft model: model"] == f"{folder} (LlamaForCausalLM)"
+
+
+def test_a_draft_model_with_other_tokens_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    other = save_tiny("llama", tmp_path / "llama3", **VOCAB)
+    support_text.save_tokenizer(other, *build_tokenizer("llama3"), template=TEMPLATE)
+    silent = save_tiny("llama", tmp_path / "silent")
+    for model, message in (
+        (other, r"the draft model .*llama3 has other tokens than the model: id \d+ is .* there and .* here; choose"),
+        (silent, "the draft model .*silent has no tokenizer.json, so that their tokens cannot be compared"),
+        ("", "method 'draft_model' of speculation needs a model"),
+    ):
+        use_draft_model(monkeypatch, model)
+        with pytest.raises(ConfigError, match=message):
+            prepare(str(folder), {})
+
+
+def test_a_draft_model_without_a_tokenizer_serves_a_model_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    model, draft = save_tiny("llama", tmp_path / "model"), save_tiny("qwen3", tmp_path / "draft")
+    use_draft_model(monkeypatch, draft)
+    spec = prepare(str(model), {}).draft_spec
+    assert spec is not None and RunnerConfig.decode(spec.payload).model == str(draft)
+    use_draft_model(monkeypatch, save_tiny("llama", tmp_path / "larger", vocab_size=310))
+    with pytest.raises(ConfigError, match="cannot be compared"):
+        prepare(str(model), {})
+
+
+@for_each(
+    ("max_memory", "num_blocks", "own", "draft"),
+    [(None, None, None, 0.05), (0.5, None, 0.4, 0.1), (1 << 30, None, None, (1 << 30) // 5), (None, 100, None, 0.05)],
+)
+def test_the_memory_for_caches_is_shared_with_a_draft_model(
+    folder: Path, max_memory: Any, num_blocks: Any, own: Any, draft: float
+) -> None:
+    options: Any = {"max_memory": max_memory, "num_blocks": num_blocks, "max_running_requests": 400}
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        use_draft_model(monkeypatch, folder)
+        prepared = prepare(str(folder), options)
+    assert prepared.draft_spec is not None
+    of_model = RunnerConfig.decode(prepared.spec.payload)
+    of_draft = RunnerConfig.decode(prepared.draft_spec.payload)
+    assert of_draft.max_memory == pytest.approx(draft) and of_draft.num_blocks == of_model.num_blocks == num_blocks
+    if isinstance(max_memory, int):
+        own = max_memory - (1 << 30) // 5
+    assert of_model.max_memory == (own if own is None else pytest.approx(own))
+    assert (of_draft.max_running_requests, of_model.max_running_requests) == (256, 400)

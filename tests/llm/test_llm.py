@@ -10,6 +10,7 @@ import torch
 
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
+from chairlift.engine.config import SpeculationConfig
 from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.text_service import TextService
 from support_services import FAKE, fake_service, is_idle, text_of, tokens_of
@@ -93,6 +94,32 @@ def test_the_salt_of_an_object_separates_cached_prefixes(llm: LLM) -> None:
         for salt in ("a", "b", "a")
     ]
     assert cached == [0, 0, 20]
+
+
+@pytest.mark.usefixtures("all_drafts")
+def test_a_prediction_of_each_prompt_or_of_all_changes_no_output() -> None:
+    service = fake_service(speculation=SpeculationConfig(method="prediction"))
+    llm, messages = LLM.from_service(service), [{"role": "user", "content": "a"}]
+    expected = [text_of(prompt, SEEDED) for prompt in "ab"]
+    wrong = expected[1][:5] + "@" * 20
+    each = run(llm, ["a", "b"], prediction=[expected[0], None])
+    both = run(llm, ["a", "b"], prediction=expected[0])
+    [second] = run(llm, "b", prediction=wrong)
+    assert second.outputs[0].text == expected[1] and second.usage.rejected_prediction_tokens > 0
+    assert [[result.outputs[0].text for result in results] for results in (each, both)] == [expected, expected]
+    accepted = [result.usage.accepted_prediction_tokens for result in (*each, *both)]
+    assert accepted[0] > 0 and accepted[1] == 0 and accepted[2] > 0
+    [chat] = llm.chat(messages, SEEDED, use_tqdm=False)
+    [again] = llm.chat(messages, SEEDED, use_tqdm=False, prediction=[chat.outputs[0].token_ids])
+    assert again.outputs[0].text == chat.outputs[0].text and again.usage.accepted_prediction_tokens > 0
+    llm.close()
+
+
+@pytest.mark.parametrize("prediction", [5, {}, [], ["a"], ["a", "b", "c"], ["a", 5]])
+def test_a_prediction_must_be_a_text_or_one_for_each_prompt(llm: LLM, prediction: Any) -> None:
+    with pytest.raises(InvalidRequest, match="prediction") as caught:
+        llm.generate(["a", "b"], SEEDED, prediction=prediction, use_tqdm=False)
+    assert caught.value.details["param"] == "prediction"
 
 
 @pytest.mark.parametrize("resume", [5, "ab", {}, [], [()], [(), (), ()], [5, 6]])
@@ -402,7 +429,7 @@ def test_the_states_have_the_documented_keys(llm: LLM) -> None:
     assert llm.scheduler_state().keys() >= {"waiting_requests", "active_requests", "waiting_order", "wait_reasons"}
     assert llm.check_integrity() == []
     assert llm.load().running_requests == 0
-    assert llm.startup_report == {}
+    assert llm.startup_report == {"speculative decoding": "off: the method is none"}
 
 
 def test_a_warm_up_changes_nothing(llm: LLM) -> None:

@@ -14,6 +14,7 @@ from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOu
 from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.text_service import TextService, plain
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import ChatPrompt
 from support_services import FAKE, AsciiTokenizer, fake_service, is_idle
@@ -229,3 +230,56 @@ def test_a_long_bad_word_is_rejected_by_its_own_name(service: TextService) -> No
     with pytest.raises(InvalidRequest, match="bad_words has a word of 257 tokens, the limit is 256") as caught:
         service.prepare_completion("ab", SamplingParams(bad_words=["a", "x" * 256]))
     assert caught.value.details["param"] == "bad_words"
+
+
+def predicted_ids(service: TextService, prediction: Any) -> tuple[int, ...]:
+    return service.prepare_completion("x", None, prediction=prediction).request.predicted_token_ids
+
+
+def test_a_prediction_is_plain_text_in_tokens_or_token_ids(service: TextService) -> None:
+    assert predicted_ids(service, "ab") == predicted_ids(service, [97, 98]) == (97, 98)
+    assert predicted_ids(service, None) == predicted_ids(service, "") == ()
+    messages = [{"role": "user", "content": "x"}]
+    assert service.prepare_chat(messages, None, prediction="ab").request.predicted_token_ids == (97, 98)
+
+
+def test_special_tokens_in_a_prediction_are_text_and_none_is_added() -> None:
+    service = fake_service(tokenizer=ByteTokenizer(), config=replace(FAKE, vocab_size=ByteTokenizer().vocab_size))
+    text = "a" + next(iter(ByteTokenizer().special_tokens))
+    assert predicted_ids(service, text) == tuple(text.encode())
+    service.client.close()
+
+
+def test_a_long_prediction_is_cut_to_the_context(service: TextService) -> None:
+    limit = service.client.limits.max_model_len
+    assert predicted_ids(service, "ab" * 10**6) == (97, 98) * (limit // 2)
+    assert predicted_ids(service, [5] * (limit + 1)) == (5,) * limit
+
+
+@pytest.mark.parametrize("prediction", [5, b"x", {"a": 1}, [True], [1.5], ["a"], [128], [-1], "half \ud800 of a pair"])
+def test_what_is_no_prediction_is_refused(service: TextService, prediction: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"prediction|surrogate") as caught:
+        predicted_ids(service, prediction)
+    assert caught.value.details["param"] == "prediction"
+
+
+def test_a_text_that_cannot_be_encoded_as_plain_text_predicts_nothing(service: TextService) -> None:
+    class Unencodable(AsciiTokenizer):
+        def encode_chat(self, prompt: ChatPrompt) -> list[int]:
+            if prompt.literal:
+                raise InvalidRequest("cannot encode as plain text", param="messages")
+            return super().encode_chat(prompt)
+
+    assert (
+        predicted_ids(replace(service, tokenizer=Unencodable()), "a" + next(iter(Unencodable().special_tokens))) == ()
+    )
+
+
+def test_without_a_tokenizer_a_prediction_must_be_ids() -> None:
+    service = fake_service(with_tokenizer=False)
+    prepare = service.prepare_completion
+    assert prepare([1], None, prediction=[2, 3]).request.predicted_token_ids == (2, 3)
+    with pytest.raises(InvalidRequest, match="a prediction must be token ids") as caught:
+        prepare([1], None, prediction="ab")
+    assert caught.value.details["param"] == "prediction"
+    service.client.close()

@@ -18,6 +18,7 @@ from support_shares import for_each
 BOUNDED = {
     "route", "method", "status", "outcome", "code", "reason", "phase", "state", "process", "replica", "source", "limit",
     "rule", "direction", "action", "model", "tenant", "result", "slo", "met", "gpu",
+    "position",
 }  # fmt: skip
 """Labels that have few values, whatever clients send."""
 
@@ -27,7 +28,8 @@ NEVER_BAD = {
     "decode_tokens", "sequences_running", "kv_cache_blocks", "engine_limit", "kv_cache_bytes", "decode_prefill_ratio",
     "autoscaler_desired_replicas", "autoscaler_decisions", "autoscaler_panic", "router_moved_requests",
     "process_cpu_seconds", "state_checkpoints", "state_checkpoint_hits", "state_checkpoint_saves",
-    "gpu_utilization_ratio", "gpu_memory_total_bytes",
+    "gpu_utilization_ratio", "gpu_memory_total_bytes", "spec_decode_num_drafts", "spec_decode_num_draft_tokens",
+    "spec_decode_num_accepted_tokens_per_pos",
 }  # fmt: skip
 """Metrics that describe the load or a state, so that there is nothing to do about a value."""
 

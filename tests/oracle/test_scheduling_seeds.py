@@ -7,21 +7,20 @@ A seed decides requests, arrivals, aborts, block size, number of blocks, limits,
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
 
 from chairlift.core.engine_output import FinishReason
-from chairlift.engine.runner.base import Runner, RunnerInfo
+from chairlift.engine.runner.base import Runner
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.select_model_config import read_config
-from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRunner
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_device_runner import use_device
 from support_device_stream import SimulatedStream
 from support_forks import TORCH_MODULES, forked_children
 from support_oracle import oracle
+from support_ranks import KeptRanks
 from support_scheduling_runs import MakeRunner, Played, alone, check_run, scheduling_run
 from support_shares import FULL
 
@@ -109,26 +108,6 @@ def test_on_a_device_graphs_and_overlap_change_no_token(part: int) -> None:
     torch.set_num_threads(1)
     seeds = range(part, DEVICE_SEEDS, DEVICE_SHARE) if FULL else [QUICK_DEVICE_SEEDS[part]]
     assert sum(check_seed_on_device(seed) for seed in seeds) > 0
-
-
-class KeptRanks:
-    """A Runner of two ranks which stays up from one engine to the next."""
-
-    def __init__(self, config: RunnerConfig) -> None:
-        self._runner = TensorParallelRunner(replace(config, tensor_parallel_size=2))
-        self._info = self._runner.start()
-
-    def start(self) -> RunnerInfo:
-        return self._info
-
-    def stop(self) -> None:
-        """Leave the ranks as they are; see close()."""
-
-    def close(self) -> None:
-        self._runner.stop()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._runner, name)
 
 
 def check_seed_on_ranks(seed: int) -> None:

@@ -152,6 +152,21 @@ CHAT_ONLY: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "parallel_tool_calls": ([True, False], [1, "yes"]),
     "modalities": ([["text"], [], None, "text"], [["audio"], 5, "audio", ["text"] * 9]),
+    "prediction": (
+        [{"type": "content", "content": text} for text in ("", "x", [], ["x"], [{"type": "text", "text": "x"}])]
+        + [None],
+        [
+            "x",
+            [],
+            {},
+            {"type": "content"},
+            {"content": "x"},
+            {"type": "text", "content": "x"},
+            {"type": 5, "content": ""},
+            *({"type": "content", "content": content} for content in (None, 5, {}, [5], [{"type": "text"}])),
+            {"type": "content", "content": [{"type": "image_url", "text": "x"}]},
+        ],
+    ),
     "functions": ([None, []], [[{"name": "f"}], {}]),
     "best_of": ([None, 1], [2, 0]),
     "echo": ([None, False], [True]),

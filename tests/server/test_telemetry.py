@@ -258,6 +258,17 @@ def test_saved_states_are_counted_on_when_another_engine_begins_at_zero(telemetr
     assert [values[f"state_checkpoint_{name}_total"] for name in ("hits", "saves", "evictions")] == [3, 7, 1]
 
 
+def test_drafts_are_counted_by_position_and_on_when_another_engine_begins_at_zero(telemetry: Telemetry) -> None:
+    for drafts, tokens, confirmed in ((0, 0, ()), (2, 9, (2, 1)), (3, 13, (3, 2, 1)), (1, 4, (1,)), (2, 8, (1,))):
+        stats = step_stats(drafts=drafts, draft_tokens=tokens, confirmed_by_position=confirmed)
+        telemetry.record_step(stats, budget=100)
+    values = read_metrics(telemetry)
+    names = ("drafts", "draft_tokens", "accepted_tokens")
+    assert [values[f"spec_decode_num_{name}_total"] for name in names] == [5, 21, 7]
+    by_position = [values[f"spec_decode_num_accepted_tokens_per_pos_total{{position={place}}}"] for place in range(3)]
+    assert by_position == [4, 2, 1]
+
+
 def test_saved_states_are_gauges_of_a_model_whose_layers_keep_one(telemetry: Telemetry) -> None:
     update_gauges(telemetry)
     assert not any(name.startswith("state_checkpoints{") for name in read_metrics(telemetry))

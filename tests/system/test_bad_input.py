@@ -58,10 +58,10 @@ def test_10_the_last_of_duplicate_keys_wins(http: httpx.Client) -> None:
 
 
 def test_11_fields_without_effect_are_named(http: httpx.Client) -> None:
-    ignored_fields = {"store": True, "metadata": {}, "prediction": {"type": "content", "content": ""}, "frobnicate": 1}
+    ignored_fields = {"store": True, "metadata": {}, "verbosity": "low", "frobnicate": 1}
     response = http.post(CHAT, json={**HELLO, **ignored_fields})
     assert response.status_code == 200
-    assert response.headers["x-ignored-parameters"] == "store, metadata, prediction, frobnicate"
+    assert response.headers["x-ignored-parameters"] == "store, metadata, verbosity, frobnicate"
     response = http.post(CHAT, json={**HELLO, "a\r\nset-cookie: b": 1, **{f"x{i}": 1 for i in range(1000)}})
     assert response.status_code == 200 and "set-cookie" not in response.headers
     assert len(response.headers["x-ignored-parameters"]) <= 1024
@@ -72,6 +72,9 @@ CHAT_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "23 no messages": ({"messages": ...}, "messages"),
     "23 empty": ({"messages": []}, "messages"),
     "23 null": ({"messages": None}, "messages"),
+    "24 no object": ({"prediction": "x"}, "prediction"),
+    "24 prediction of a type": ({"prediction": {"type": "tokens", "content": "x"}}, "prediction.type"),
+    "24 prediction without text": ({"prediction": {"type": "content", "content": None}}, "prediction.content"),
     "23 no list": ({"messages": "hi"}, "messages"),
     "24 role": ({"messages": [{"role": "king", "content": "a"}]}, "messages[0].role"),
     "24 null content": ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),

@@ -12,7 +12,15 @@ from transformers import PreTrainedTokenizerFast
 
 from chairlift.core.errors import InvalidRequest, ModelError
 from chairlift.text.byte_tokenizer import ByteTokenizer
-from chairlift.text.tokenizer import ChatPrompt, HFTokenizer, Tokenizer, special_pattern, split_special
+from chairlift.text.tokenizer import (
+    ChatPrompt,
+    HFTokenizer,
+    Tokenizer,
+    first_difference,
+    plain_text,
+    special_pattern,
+    split_special,
+)
 from support_shares import FULL, for_each
 from support_text import STYLES, build_tokenizer, save_tokenizer, tokenizer_folder, tokenizer_of
 
@@ -207,3 +215,22 @@ def test_a_long_run_of_one_character_is_encoded_whole(style: str, char: str) -> 
     text = char * ((2**20 if FULL else 2**17) // len(char.encode()))
     tokenizer = tokenizer_of(style)
     assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)).lstrip(" ") == text.lstrip(" ")
+
+
+@for_each("tokenizer", all_tokenizers())
+def test_a_plain_text_has_no_special_tokens(tokenizer: Tokenizer) -> None:
+    special = [spelled for spelled in tokenizer.special_tokens if spelled]
+    text = "a" + "b".join(special) + "".join(special)
+    ids = tokenizer.encode_chat(plain_text(text, tokenizer))
+    assert not set(ids) & set(tokenizer.special_tokens.values())
+    assert plain_text("a b", tokenizer) == ChatPrompt("a b")
+
+
+def test_the_first_id_that_is_another_token_is_found() -> None:
+    one, other = build_tokenizer("qwen")[0], build_tokenizer("qwen")[0]
+    size = one.get_vocab_size()
+    other.add_tokens(["<more>"])
+    smaller, larger = HFTokenizer(one), HFTokenizer(other)
+    assert first_difference(smaller, smaller) is None and first_difference(smaller, larger) is None
+    assert first_difference(larger, smaller) == size
+    assert first_difference(smaller, tokenizer_of("gemma")) == 0

@@ -86,6 +86,10 @@ CACHE = Row("KV cache", (
     )),
     Panel("Preemptions", "ops", (Query(_rate("chairlift_preemptions_total"), "{{instance}}"),),
           "Each one is computed again."),
+    Panel("Drafts that the model confirmed", "percentunit", (
+        Query(f"{_rate('chairlift_spec_decode_num_accepted_tokens_total')} / "
+              f"{_rate('chairlift_spec_decode_num_draft_tokens_total')}", "{{instance}}"),
+    ), "Share of the guessed tokens; empty where nothing is guessed."),
     Panel("Free bytes of the KV cache", "bytes", (Query(_each("chairlift_kv_cache_free_bytes"), "{{instance}}"),)),
     Panel("Limits of the scheduler", "short", (Query(_each("chairlift_engine_limit"), "{{instance}} {{limit}}"),)),
 ))  # fmt: skip

@@ -78,6 +78,13 @@ def _bench_simulate(subcommands: "Subcommands[Parser]") -> None:
         "--save-step-times", metavar="FILE", help="write the durations in use to FILE, for --step-times"
     )
     parser.add_argument(
+        "--confirmed-drafts",
+        type=value_parsers.number,
+        metavar="X",
+        help="mean drafts of speculative decoding that a request confirms in a step without prefill tokens "
+        "(default: 0, or that of --step-times)",
+    )
+    parser.add_argument(
         "--noise", type=value_parsers.number, metavar="X",
         help="relative spread of the durations of steps (default: 0, or that of --step-times)",
     )  # fmt: skip

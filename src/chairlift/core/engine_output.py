@@ -31,11 +31,21 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one request."""
+    """Token counts of one request.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt.
+        completion_tokens: output tokens of all choices, those included that were delivered before it was resumed.
+        cached_tokens: prompt tokens from the prefix cache when the request was first scheduled.
+        accepted_prediction_tokens: drafts from the request's prediction that became output, of all choices.
+        rejected_prediction_tokens: drafts from it that did not.
+    """
 
     prompt_tokens: int
     completion_tokens: int
-    cached_tokens: int  # prompt tokens from the prefix cache when the request was first scheduled
+    cached_tokens: int
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
 
 
 class EngineOutput(NamedTuple):

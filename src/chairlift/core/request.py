@@ -47,6 +47,8 @@ class GenerateRequest:
         prefix_boundaries: positions in the prompt at which a later request may differ from this one, in any order: the
             ends of a conversation's turns, for example. A model with layers that keep a state saves it before the last
             MAX_PREFIX_BOUNDARIES of them; other models need none.
+        predicted_token_ids: tokens that most of the output is expected to be, which make it faster where they are
+            right and change nothing else.
 
     Raises:
         InvalidRequest: an empty prompt or id, a timeout that is not in [0, MAX_TIMEOUT_SECONDS], a priority that is not
@@ -66,6 +68,7 @@ class GenerateRequest:
     resume: tuple[tuple[int, ...], ...] = ()
     pooling: str = ""
     prefix_boundaries: tuple[int, ...] = ()
+    predicted_token_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:

@@ -55,18 +55,17 @@ class BatchRecorder:
 
     def record(self, step: InFlightStep, started_at: float, ended_at: float) -> None:
         """Record a committed step; times are seconds of one clock."""
-        sequences, num_decodes = step.sequences, step.num_decodes
-        prefills = [
-            (sequence.arrival_index, end - start)
-            for sequence, start, end in zip(
-                sequences[num_decodes:], step.starts[num_decodes:], step.ends[num_decodes:], strict=True
-            )
-        ]
+        keys, num_decodes = [sequence.arrival_index for sequence in step.sequences], step.num_decodes
+        decodes, prefills = keys[:num_decodes], []
+        for row in range(num_decodes, len(keys)):
+            if step.num_drafts_of(row):
+                decodes.append(keys[row])
+            else:
+                prefills.append((keys[row], step.ends[row] - step.starts[row]))
         duration = ended_at - max(started_at, self._last_end)
         self._last_end = ended_at
         self._steps.append(StepRecord(
-            step.plan.step_id, round(duration * 1e3, 3), step.plan.num_tokens, prefills,
-            [sequence.arrival_index for sequence in sequences[:num_decodes]],
+            step.plan.step_id, round(duration * 1e3, 3), step.plan.num_tokens, prefills, decodes,
         ))  # fmt: skip
 
     def snapshot(self, scheduler: Scheduler, now: float) -> BatchSnapshot:
@@ -112,6 +111,7 @@ def _row(
     sequence: Sequence, wait_reason: str, block_size: int, clock_seconds: list[float], now: float
 ) -> SequenceRow:  # fmt: skip
     request, recorder, table = sequence.request, sequence.timeline_recorder, sequence.table
+    drafts = sequence.draft_record
     num_cached = sequence.cached_tokens
     return SequenceRow(
         sequence.arrival_index, sequence.request_id, sequence.choice_index, request.tenant, _state(sequence),
@@ -119,6 +119,7 @@ def _row(
         sequence.num_output_tokens, sequence.max_output_tokens, 0 if table is None else table.num_held,
         0 if table is None else num_cached // block_size, sequence.num_preemptions,
         round(now - recorder.queued_at, 2), round(recorder.wait_seconds(clock_seconds, now), 2),
+        0 if drafts is None else drafts.num_confirmed, 0 if drafts is None else drafts.num_rejected,
     )  # fmt: skip
 
 

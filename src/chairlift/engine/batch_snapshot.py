@@ -36,6 +36,8 @@ class SequenceRow(NamedTuple):
         num_preemptions: how often it was preempted.
         age_seconds: time since the request arrived.
         wait_seconds: time that it has waited for a step, in all.
+        confirmed_drafts: guessed tokens that are part of its output.
+        rejected_drafts: guessed tokens that were computed in vain.
     """
 
     key: int
@@ -55,6 +57,8 @@ class SequenceRow(NamedTuple):
     num_preemptions: int
     age_seconds: float
     wait_seconds: float
+    confirmed_drafts: int = 0
+    rejected_drafts: int = 0
 
 
 class StepRecord(NamedTuple):
@@ -64,8 +68,8 @@ class StepRecord(NamedTuple):
         step_id: id of its plan.
         duration_ms: from its start, or from the end of the step before if that is later, to its end.
         num_tokens: tokens that it computed.
-        prefills: [key, tokens] of the rows that computed more than one token, or a last prompt token.
-        decodes: keys of the rows that computed one token.
+        prefills: [key, tokens] of the rows that computed prompt tokens.
+        decodes: keys of the rows that computed one token, and drafts behind it.
     """
 
     step_id: int

@@ -10,6 +10,15 @@ from chairlift.core.errors import ConfigError
 AUTO_LENGTH = "auto"
 """The value of max_model_len for as many tokens as the KV cache holds."""
 
+NO_DRAFTS = "none"
+"""The method of speculative decoding without drafts."""
+
+AUTO_METHOD = "auto"
+"""The method that combines what needs no second model."""
+
+SPECULATION_METHODS = (AUTO_METHOD, "ngram", "suffix", "prediction", "draft_model", NO_DRAFTS)
+"""Methods of speculative decoding that users can choose, under vLLM's names where it has them."""
+
 
 def _at_least(low: int, **options: int | None) -> None:
     for name, value in options.items():
@@ -21,6 +30,38 @@ def _positive(**options: float | None) -> None:
     for name, value in options.items():
         if value is not None and not 0 < value < inf:
             raise ConfigError(f"{name} must be a positive number, got {value}", option=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationConfig:
+    """Settings of speculative decoding, under vLLM's names.
+
+    Attributes:
+        method: a name of drafters/registry.py; NO_DRAFTS for no drafts.
+        model: of method "draft_model": a folder, a GGUF file or a hub id of the draft model; "" for the other methods.
+        num_speculative_tokens: most drafts of a sequence in one step.
+        prompt_lookup_min: tokens at the end of a sequence that must occur before, so that what followed is proposed.
+        prompt_lookup_max: tokens at the end that are looked for first; fewer are tried down to prompt_lookup_min.
+        suffix_max_bytes: memory for outputs of earlier requests, of method "suffix" only; the newest ones are kept.
+    """
+
+    method: str = NO_DRAFTS
+    model: str = ""
+    num_speculative_tokens: int = 16
+    prompt_lookup_min: int = 3
+    prompt_lookup_max: int = 8
+    suffix_max_bytes: int = 64 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        _at_least(
+            1, num_speculative_tokens=self.num_speculative_tokens, prompt_lookup_min=self.prompt_lookup_min,
+            prompt_lookup_max=self.prompt_lookup_max, suffix_max_bytes=self.suffix_max_bytes,
+        )  # fmt: skip
+        if self.prompt_lookup_min > self.prompt_lookup_max:
+            raise ConfigError(
+                f"prompt_lookup_min must be at most prompt_lookup_max, got {self.prompt_lookup_min} and "
+                f"{self.prompt_lookup_max}", option="speculative_config",
+            )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +96,7 @@ class SchedulerConfig:
         tune_limits: max_running_requests, max_batch_tokens and the blocks in use follow the measured utilization.
         min_running_requests: lower bound of max_running_requests with tune_limits.
         min_batch_tokens: lower bound of max_batch_tokens with tune_limits.
+        speculation: how tokens are guessed, so that one step computes several of a sequence.
     """
 
     max_batch_tokens: int = 2048
@@ -78,6 +120,7 @@ class SchedulerConfig:
     tune_limits: bool = False
     min_running_requests: int = 8
     min_batch_tokens: int = 256
+    speculation: SpeculationConfig = SpeculationConfig()
 
     def __post_init__(self) -> None:
         _at_least(

@@ -11,9 +11,21 @@ if TYPE_CHECKING:
     from chairlift.engine.scheduler.in_flight_step import InFlightStep
 
 
+MAX_DRAFT_POSITIONS = 16
+"""Positions of drafts that are counted one by one; the last one also has those behind it."""
+
+
 @dataclass(slots=True)
 class Counters:
-    """Totals since the start of the scheduler."""
+    """Totals since the start of the scheduler.
+
+    Attributes:
+        drafts: rows with drafts whose step was committed.
+        draft_tokens: drafts in these rows.
+        confirmed_draft_tokens: those among them that were sampled and are part of an output.
+        confirmed_by_position: the same by their place among the drafts of their row, the first one first; as many as
+            there were, MAX_DRAFT_POSITIONS at most.
+    """
 
     steps: int = 0
     scheduled_tokens: int = 0
@@ -22,6 +34,10 @@ class Counters:
     cached_tokens: int = 0
     preemptions: int = 0
     failed_steps: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    confirmed_draft_tokens: int = 0
+    confirmed_by_position: list[int] = field(default_factory=list)
     max_in_flight: int = 0
     finished_by_reason: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FinishReason, 0))
 
@@ -35,6 +51,17 @@ class Counters:
         """Count the first start of a request."""
         self.prompt_tokens += prompt_tokens
         self.cached_tokens += cached_tokens
+
+    def record_drafts(self, num_drafts: int, num_confirmed: int) -> None:
+        """Count the drafts of a row, and those that are part of the output."""
+        self.drafts += 1
+        self.draft_tokens += num_drafts
+        self.confirmed_draft_tokens += num_confirmed
+        counts = self.confirmed_by_position
+        while len(counts) < min(num_confirmed, MAX_DRAFT_POSITIONS):
+            counts.append(0)
+        for place in range(num_confirmed):
+            counts[min(place, MAX_DRAFT_POSITIONS - 1)] += 1
 
     def record_finish(self, reason: FinishReason) -> None:
         """Count a finished request."""

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from dataclasses import replace
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.engine_output import EngineOutput
@@ -15,7 +16,10 @@ from chairlift.core.errors import ChairliftError, ConfigError, EngineDead
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.engine.batch_recorder import BatchRecorder
 from chairlift.engine.batch_snapshot import BatchSnapshot
-from chairlift.engine.config import CacheConfig, SchedulerConfig
+from chairlift.engine.config import AUTO_METHOD, NO_DRAFTS, CacheConfig, SchedulerConfig
+from chairlift.engine.drafters.base import Drafter
+from chairlift.engine.drafters.draft_model import MAX_STEP_TOKENS, DraftModelDrafter
+from chairlift.engine.drafters.registry import DRAFT_MODEL, make_drafters
 from chairlift.engine.kv.cache_trimmer import CacheTrimmer
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits
@@ -33,6 +37,7 @@ from chairlift.engine.scheduler.engine_limits import LimitsConfig
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.limit_tuner import LimitTuner
 from chairlift.engine.scheduler.scheduler import Scheduler
+from chairlift.engine.scheduler.state_checkpoint_planner import can_save_drafts
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_stats import StepStats
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
@@ -56,13 +61,16 @@ class EngineLoop:
     def __init__(
         self, runner: Runner, config: SchedulerConfig, *, enable_prefix_caching: bool = True,
         clock: Clock | None = None, on_step: Callable[[StepStats], None] | None = None, threaded: bool = True,
+        draft_runner: Runner | None = None,
     ) -> None:  # fmt: skip
-        """Hold the parts; nothing runs before start().
+        """Hold the parts; nothing runs before start(). `draft_runner` is that of the method "draft_model".
 
         With config.overlap the runner works in a thread. With `threaded` False, or if it says that it is asynchronous,
         it does not: its launch() itself returns before the step is done.
         """
         self._runner, self._threaded = runner, threaded
+        self._draft_runner = draft_runner
+        self._draft_model: DraftModelDrafter | None = None
         self._config = config
         self._caching = enable_prefix_caching
         self._clock = clock or SystemClock()
@@ -85,9 +93,14 @@ class EngineLoop:
         """Start the runner and build the scheduler for its RunnerInfo.
 
         A `scheduler` that exists already is used instead. Raises ConfigError if its cache has other blocks than the
-        runner.
+        runner, and for a draft model that cannot be used.
         """
-        self.info = info = self._runner.start()
+        # The draft model first: the runner's cache then gets what is left of the memory.
+        draft_info = self._start_draft_model()
+        info = self._runner.start()
+        if draft_info is not None:
+            info = replace(info, startup_report=(*info.startup_report, *_draft_report(draft_info)))
+        self.info = info
         can_release = isinstance(self._runner, ReleasesBlocks)
         self._zero = time.perf_counter()
         self._config = self._config.with_runner_defaults(
@@ -107,11 +120,60 @@ class EngineLoop:
             _check_cache(scheduler.cache.config, cache)
             self.limits = scheduler.limits
         self.scheduler = scheduler or Scheduler(self._config, KVCacheManager(cache), self.limits)
+        self.info = info = self._use_drafters(info, draft_info)
         if self._config.tune_limits:
             self._limit_tuner = LimitTuner(LimitsConfig.of(self._config, self.limits))
         elif info.max_cached_blocks is not None and can_release:
             self._cache_trimmer = CacheTrimmer(self.scheduler.cache.pool, info.max_cached_blocks)
         return info
+
+    def _start_draft_model(self) -> RunnerInfo | None:
+        """Start the runner of the draft model, if the method needs it. Raises ConfigError."""
+        if self._config.speculation.method != DRAFT_MODEL:
+            self._draft_runner = None
+            return None
+        if self._draft_runner is None:
+            raise ConfigError(
+                f"method {DRAFT_MODEL!r} of speculation needs an engine that loads both models; this model was "
+                "loaded before; choose another method", option="speculative_config",
+            )  # fmt: skip
+        info = self._draft_runner.start()
+        if info.has_state:
+            raise ConfigError(
+                "the draft model has layers that keep a state, which cannot be taken back behind a rejected draft; "
+                "choose one whose layers are all attention", option="speculative_config",
+            )  # fmt: skip
+        return info
+
+    def _use_drafters(self, info: RunnerInfo, draft_info: RunnerInfo | None) -> RunnerInfo:
+        """Give the scheduler the drafters of the method; returns `info` with the startup report's line about it."""
+        config = self._config.speculation
+        if not info.no_drafts_reason and info.has_state and not can_save_drafts(self.scheduler.cache.config):
+            reason = "the model's layers keep a state, and there is no memory for the states behind drafts"
+            info = replace(info, no_drafts_reason=reason)
+        if drafters := () if info.no_drafts_reason else self._make_drafters(info, draft_info):
+            self.scheduler.use_drafters(drafters, config.num_speculative_tokens)
+            line = f"{config.method}: up to {config.num_speculative_tokens} drafts of a sequence in a step"
+        elif config.method != NO_DRAFTS:
+            line = f"off: {info.no_drafts_reason}"
+            if config.method != AUTO_METHOD:
+                log.warning("speculative decoding by method %s is off: %s", config.method, info.no_drafts_reason)
+            if self._draft_runner is not None:
+                self._draft_runner.stop()
+        else:
+            line = f"off: the method is {config.method}"
+        return replace(info, startup_report=(*info.startup_report, ("speculative decoding", line)))
+
+    def _make_drafters(self, info: RunnerInfo, draft_info: RunnerInfo | None) -> tuple[Drafter, ...]:
+        """Make the drafters of the method."""
+        drafters = make_drafters(self._config.speculation)
+        if self._draft_runner is None or draft_info is None:
+            return drafters
+        self._draft_model = DraftModelDrafter(
+            self._draft_runner, draft_info, max_sequences=min(self._config.max_running_requests, MAX_STEP_TOKENS),
+            enable_prefix_caching=self._caching and draft_info.block_size == info.block_size,
+        )  # fmt: skip
+        return (*drafters, self._draft_model)
 
     def watch_runner(self, post: Callable[[Callable[[], None]], object]) -> None:
         """Raise a failure of the runner between two steps in the engine's thread; `post` queues a function for it."""
@@ -126,11 +188,13 @@ class EngineLoop:
             self._runner.on_failure(fail)
 
     def stop(self) -> None:
-        """Stop the runner."""
+        """Stop the runner, and that of a draft model."""
         try:
             self._runner.stop()
         finally:
             self._mask_worker.stop()
+            if self._draft_runner is not None:
+                self._draft_runner.stop()
 
     # -- intake ----------------------------------------------------------------------------------------------------
 
@@ -210,7 +274,7 @@ class EngineLoop:
         if not len(plan.masked_samples):
             self._runner.launch(plan)
             return
-        with self._mask_worker.for_step(plan.masked_samples, self.scheduler.in_flight_steps[-1].grammars) as masks:
+        with self._mask_worker.for_step(plan.masked_samples, self.scheduler.in_flight_steps[-1].mask_grammars) as masks:
             is_early = self._mask_worker.uses_engine_thread and masks.wait_briefly()
             if is_early:
                 self._runner.supply_masks(plan.step_id, masks.result())
@@ -235,18 +299,19 @@ class EngineLoop:
             return self._roll_back(step.plan, error)
         collected = time.perf_counter()
         max_tokens = scheduler.table.oom_backoff.max_tokens
+        num_before = scheduler.counters.output_tokens
         outputs = scheduler.commit(result, self._clock.now())
         if (raised := scheduler.table.oom_backoff.max_tokens) != max_tokens:
             what = "any number of" if raised is None else f"at most {raised}"
             log.info("memory sufficed for many steps of at most %d tokens; the next have %s tokens", max_tokens, what)
         # While outputs are delivered and the next step is scheduled, masks need no time of their own.
-        self._mask_worker.prefetch(step.grammars)
+        self._mask_worker.prefetch(step.open_grammars)
         timestamps = (*self._step_times.pop(step.plan.step_id), collect_started_at, collected, time.perf_counter())
         if self._batch_recorder is not None:
             self._record_batch(self._batch_recorder, step, timestamps)
         if (on_step := self.on_step) is None and self._limit_tuner is None:
             return outputs
-        stats = self._stats(step, len(outputs), timestamps)
+        stats = self._stats(step, scheduler.counters.output_tokens - num_before, timestamps)
         if self._limit_tuner is not None:
             self._tune_limits(self._limit_tuner, step, stats)
         if on_step is not None:
@@ -294,7 +359,7 @@ class EngineLoop:
             (timestamp - self._zero) * 1e3 for timestamp in timestamps
         )
         pool, cache, limits = scheduler.cache.pool, scheduler.cache, scheduler.table.limits
-        checkpoints = cache.checkpoints
+        checkpoints, counters = cache.checkpoints, scheduler.counters
         tensor_bytes, reserved_bytes = self._read_device_memory(timestamps[-1])
         return StepStats(
             step_id=plan.step_id, num_sequences=plan.num_rows, num_tokens=plan.num_tokens,
@@ -303,7 +368,7 @@ class EngineLoop:
             running=len(scheduler.running), waiting=len(scheduler.waiting), free_blocks=pool.total - pool.held,
             allocated_kv_tokens=pool.held * cache.config.block_size,
             unused_kv_tokens=scheduler.unused_kv_tokens,
-            preemptions=scheduler.counters.preemptions,
+            preemptions=counters.preemptions,
             out_of_memory_steps=scheduler.table.oom_backoff.num_failures, in_flight=len(scheduler.in_flight_steps) + 1,
             schedule_ms=scheduled - started_at, launch_ms=launched - scheduled,
             collect_ms=collected - collect_started_at, commit_ms=ended - collected, started_ms=started_at,
@@ -312,6 +377,8 @@ class EngineLoop:
             device_tensor_bytes=tensor_bytes, device_reserved_bytes=reserved_bytes,
             state_checkpoint_hits=checkpoints.num_hits, state_checkpoint_saves=checkpoints.num_saves,
             state_checkpoint_evictions=checkpoints.num_evictions,
+            drafts=counters.drafts, draft_tokens=counters.draft_tokens,
+            confirmed_by_position=tuple(counters.confirmed_by_position),
         )  # fmt: skip
 
     def _read_device_memory(self, at: float) -> tuple[int, int]:
@@ -338,6 +405,8 @@ class EngineLoop:
         self.warmup_started_at = time.monotonic()
         try:
             self._runner.warmup()
+            if self._draft_model is not None:
+                self._draft_model.warmup()
         finally:
             self.warmup_started_at = None
         return time.perf_counter() - started_at
@@ -383,6 +452,8 @@ class EngineLoop:
     def check_integrity(self) -> list[str]:
         """Check blocks, slots and counters; logs and returns the errors."""
         errors = self.scheduler.check_integrity()
+        if self._draft_model is not None:
+            errors += self._draft_model.check_integrity()
         for error in errors:
             log.error("integrity: %s", error)
         return errors
@@ -404,6 +475,12 @@ class EngineLoop:
             finished_requests=sum(counters.finished_by_reason.values()),
             preemptions=counters.preemptions,
         )
+
+
+def _draft_report(info: RunnerInfo) -> tuple[tuple[str, str], ...]:
+    """Return what the startup report says of a draft model."""
+    names = {"model", "dtype", "kv cache", "seconds to load"}
+    return tuple((f"draft model: {name}", value) for name, value in info.startup_report if name in names)
 
 
 def _check_cache(own: CacheConfig, runner: CacheConfig) -> None:

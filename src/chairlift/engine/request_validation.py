@@ -60,6 +60,10 @@ def _check(request: GenerateRequest, limits: RequestLimits) -> None:
         for token in (min(tokens, default=0), max(tokens, default=0)):
             if not 0 <= token < limits.vocab_size:
                 raise TokenOutOfRange(token, limits.vocab_size, "resume")
+    predicted = request.predicted_token_ids
+    for token in (min(predicted, default=0), max(predicted, default=0)):
+        if not 0 <= token < limits.vocab_size:
+            raise TokenOutOfRange(token, limits.vocab_size, "prediction")
     for name, _ in request.params.logits_processors:
         if name not in limits.logits_processors:
             known = ", ".join(limits.logits_processors) or "none"

@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 class SequenceSnapshot(TypedDict):
     """One open choice of a request, without its tokens; for people and admin pages.
 
-    `age_seconds` counts from its arrival at the engine. `wait_reason` is "" unless it waits.
+    `age_seconds` counts from its arrival at the engine. `wait_reason` is "" unless it waits. Drafts are guessed tokens.
     """
 
     request_id: str
@@ -19,6 +19,8 @@ class SequenceSnapshot(TypedDict):
     computed_tokens: int
     cached_tokens: int
     preemptions: int
+    confirmed_drafts: int
+    rejected_drafts: int
 
 
 class ChoiceSnapshot(TypedDict):

@@ -12,6 +12,7 @@ from chairlift.core.block_hash import BlockHash, extend_block_hashes
 from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ChairliftError
 from chairlift.core.request import GenerateRequest, RequestPhase
+from chairlift.engine.drafters.draft_record import DraftRecord
 from chairlift.engine.embedding_pooling import PooledStates
 from chairlift.engine.kv.block_table import BlockTable
 from chairlift.engine.step_plan import NewSequence
@@ -50,6 +51,13 @@ class Sequence:
         num_scheduled_tokens: tokens whose keys and values were passed to the runner to compute.
         num_computed_tokens: tokens confirmed by commit; never more than num_scheduled_tokens.
         num_pending_samples: samples in flight, not in token_ids yet.
+        drafts: guesses at its next tokens in the step in flight, whose samples are pending, too; until that step is
+            committed no other token of it is scheduled.
+        draft_source: name of the drafter of `drafts`.
+        draft_interval: tokens between two proposals for it in a step of many sequences; doubles without drafts.
+        draft_record: what became of earlier drafts; None without any.
+        draft_grammars: the grammar after each of `drafts`, of a sequence with a grammar.
+        may_have_drafts: whether later steps may try drafts; False after a step with some has failed.
         block_hashes: hashes of the full blocks that are computed or prompt; empty without prefix caching.
         table: its block table while it runs.
         slot: its slot in the runner while it runs, -1 otherwise.
@@ -65,6 +73,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "__weakref__",
         "arrival_index",
         "awaited_block_hash",
         "block_hashes",
@@ -72,6 +81,11 @@ class Sequence:
         "checkpoint_positions",
         "choice_index",
         "deadline",
+        "draft_grammars",
+        "draft_interval",
+        "draft_record",
+        "draft_source",
+        "drafts",
         "epoch",
         "error",
         "fast_path_end",
@@ -82,6 +96,7 @@ class Sequence:
         "is_in_runner",
         "max_length",
         "max_output_tokens",
+        "may_have_drafts",
         "num_bypasses",
         "num_computed_tokens",
         "num_pending_samples",
@@ -129,6 +144,12 @@ class Sequence:
         self.stop_token_ids = request.all_stop_token_ids
         self.deadline = None if request.timeout is None else now + request.timeout
         self.num_scheduled_tokens = self.num_computed_tokens = self.num_pending_samples = 0
+        self.drafts: tuple[int, ...] = ()
+        self.draft_grammars: tuple[GrammarMatcher, ...] = ()
+        self.draft_source = ""
+        self.draft_interval = 1
+        self.draft_record: DraftRecord | None = None
+        self.may_have_drafts = self.pooled_states is None
         self.fast_path_end = 0
         self.block_hashes: list[BlockHash] = []
         self.table: BlockTable | None = None
@@ -154,10 +175,11 @@ class Sequence:
     def num_unscheduled_tokens(self) -> int:
         """Tokens that can be scheduled now.
 
-        0 when the samples in flight already reach its length limit, or when its grammar needs them first.
+        0 when the samples in flight already reach its length limit, or when its grammar or its drafts need them first.
         """
         num_tokens = len(self.token_ids) + self.num_pending_samples
-        if num_tokens >= self.max_length or (self.num_pending_samples and self.grammar is not None):
+        needs_samples = self.grammar is not None or self.drafts
+        if num_tokens >= self.max_length or (self.num_pending_samples and needs_samples):
             return 0
         return num_tokens - self.num_scheduled_tokens
 
@@ -209,6 +231,13 @@ class Sequence:
         if grammar is not None and grammar.is_terminated:
             return FinishReason.STOP
         return FinishReason.LENGTH if len(self.token_ids) >= self.max_length else None
+
+    def end_samples(self) -> int:
+        """Count the samples of a step, which is committed or rolled back, as no longer pending; return its drafts."""
+        num_drafts = len(self.drafts)
+        self.num_pending_samples -= 1 + num_drafts
+        self.drafts, self.draft_grammars = (), ()
+        return num_drafts
 
     def to_new_sequence(self) -> NewSequence:
         """Return the state that the runner needs."""

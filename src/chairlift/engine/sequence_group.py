@@ -9,6 +9,7 @@ prompt's logprobs, before any of them has a token.
 
 from chairlift.core.engine_output import FinishReason, Usage
 from chairlift.core.request import GenerateRequest
+from chairlift.engine.drafters.draft_record import PREDICTION
 from chairlift.engine.sequence import Sequence, SequenceStatus
 
 
@@ -21,7 +22,7 @@ class SequenceGroup:
         deferred: open choices that wait for the prompt to be computed before they are queued, in order.
     """
 
-    __slots__ = ("_num_outputs", "_prompt_owner", "deferred", "open", "request")
+    __slots__ = ("_num_confirmed", "_num_outputs", "_num_rejected", "_prompt_owner", "deferred", "open", "request")
 
     def __init__(self, request: GenerateRequest, sequences: list[Sequence], num_outputs: int = 0) -> None:
         """Group the sequences of the open choices; the finished ones had num_outputs tokens together."""
@@ -31,17 +32,24 @@ class SequenceGroup:
         self._prompt_owner = next((sequence for sequence in sequences if sequence.needs_prompt_logprobs), first)
         self.deferred = [sequence for sequence in sequences if sequence is not self._prompt_owner]
         self._num_outputs = num_outputs
+        self._num_confirmed = self._num_rejected = 0  # drafts of the prediction, in finished choices
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a finished choice."""
         del self.open[sequence.choice_index]
         self._num_outputs += sequence.num_output_tokens
+        if (record := sequence.draft_record) is not None:
+            self._num_confirmed += record.confirmed.get(PREDICTION, 0)
+            self._num_rejected += record.rejected.get(PREDICTION, 0)
 
     def usage(self) -> Usage:
-        """Return the token counts of all choices; cached tokens are those of the prompt owner."""
+        """Return the token counts of all choices; cached tokens are those of the prompt owner.
+
+        Drafts of the prediction are those of finished choices.
+        """
         outputs = self._num_outputs + sum(sequence.num_output_tokens for sequence in self.open.values())
         cached = 0 if self._prompt_owner is None else self._prompt_owner.cached_tokens
-        return Usage(len(self.request.prompt_token_ids), outputs, cached)
+        return Usage(len(self.request.prompt_token_ids), outputs, cached, self._num_confirmed, self._num_rejected)
 
     def fork_source(self, receiver: Sequence) -> Sequence | None:
         """Return the running choice that has computed the prompt and the fewest tokens beyond it.

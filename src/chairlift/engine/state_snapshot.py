@@ -33,6 +33,7 @@ def _wait_reason(sequence: Sequence, queue_reason: WaitReason) -> str:
 
 
 def _describe(sequence: Sequence, queue_reason: WaitReason, now: float) -> SequenceSnapshot:
+    drafts = sequence.draft_record
     return SequenceSnapshot(
         request_id=sequence.request_id,
         choice=sequence.choice_index,
@@ -44,6 +45,8 @@ def _describe(sequence: Sequence, queue_reason: WaitReason, now: float) -> Seque
         computed_tokens=sequence.num_computed_tokens,
         cached_tokens=sequence.cached_tokens,
         preemptions=sequence.num_preemptions,
+        confirmed_drafts=0 if drafts is None else drafts.num_confirmed,
+        rejected_drafts=0 if drafts is None else drafts.num_rejected,
     )
 
 

@@ -19,7 +19,9 @@ class StepResult:
     Attributes:
         step_id: id of the plan.
         tokens: int32 [N], the sampled ids, sample row after sample row; meaningless for rows with pooling.
-        cu_tokens: int32 [R + 1]; sample row i sampled tokens[cu_tokens[i]:cu_tokens[i + 1]].
+        cu_tokens: int32 [R + 1]; sample row i sampled tokens[cu_tokens[i]:cu_tokens[i + 1]]: one token, and one more
+            after each draft that was sampled. A row whose sample after a confirmed draft fails ends before that sample,
+            and the sequence's next sample has the error.
         logprobs: for each of `tokens` its logprobs where requested, else None; empty when no row requests them.
         row_errors: (row of the plan, error) for rows that failed alone; their sampled tokens are invalid.
         prompt_logprobs: (row of the plan, entries) where requested: an entry for each prompt token that follows one of

@@ -14,7 +14,7 @@ class StepStats:
         num_sequences: rows of the step.
         num_tokens: tokens of the step, prompt and decoded ones.
         num_prefill_tokens: tokens of rows with more than one.
-        num_outputs: sequences with new outputs.
+        num_outputs: new output tokens of all sequences.
         context_tokens: context lengths, summed over the rows.
         prefill_pairs: pairs (token, token it attends to) of rows with more than one.
         running: running sequences after the step.
@@ -40,6 +40,7 @@ class StepStats:
         state_checkpoint_hits: saved states of layers that sequences have started with, total since the start.
         state_checkpoint_saves: states that were saved and published, total since the start.
         state_checkpoint_evictions: saved states that were evicted for others, total since the start.
+        drafts, draft_tokens, confirmed_by_position: see Counters, totals since the start.
     """
 
     step_id: int
@@ -71,6 +72,9 @@ class StepStats:
     state_checkpoint_hits: int = 0
     state_checkpoint_saves: int = 0
     state_checkpoint_evictions: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    confirmed_by_position: tuple[int, ...] = ()
 
     @property
     def ended_ms(self) -> float:

@@ -31,7 +31,7 @@ from chairlift.llm.prepare_embeddings import prepare_embeddings
 from chairlift.llm.request_stream import RequestStream
 from chairlift.llm.submitted_requests import SubmittedRequests
 from chairlift.llm.text_event import TextEvent
-from chairlift.llm.text_service import Message, Prompt, RequestOptions, Resume, TextService, prompts_of
+from chairlift.llm.text_service import Message, Prediction, Prompt, RequestOptions, Resume, TextService, prompts_of
 from chairlift.llm.vllm_compat.engine_args import EngineArgs
 from chairlift.llm.vllm_compat.model_tokenizer import ModelTokenizer
 from chairlift.llm.vllm_compat.vllm_options import resolve_options
@@ -93,17 +93,19 @@ class AsyncLLM:
     def generate(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, request_id: str | None = None, *,
         priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (),
+        prediction: Prediction | None = None,
     ) -> RequestStream:  # fmt: skip
         """Complete a prompt (a string, token ids, or {"prompt": ...}); yields outputs until one `finished`.
 
         `resume` has, for each choice, the output tokens that were delivered before; outputs continue after them.
+        `prediction` is what most of the output is expected to be, which changes the speed only.
         Leaving the loop early, or cancelling its task, aborts the request; see RequestStream.
         Raises InvalidRequest at the call when the request can never be served.
         """
         return self._stream(
             self._service.prepare_completion(
                 prompt, sampling_params, request_id=request_id, priority=priority, tenant=tenant, timeout=timeout,
-                resume=resume,
+                resume=resume, prediction=prediction,
             )
         )  # fmt: skip
 
@@ -112,7 +114,7 @@ class AsyncLLM:
         request_id: str | None = None, priority: int = 0, tenant: str = "", timeout: float | None = None,
         resume: Resume = (), tools: Sequence[Message] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None, add_generation_prompt: bool | None = None,
-        continue_final_message: bool = False,
+        continue_final_message: bool = False, prediction: Prediction | None = None,
     ) -> RequestStream:  # fmt: skip
         """Complete a conversation by the model's chat template; like `generate`. The options are those of LLM.chat."""
         rendering = self._service.rendering(
@@ -122,7 +124,7 @@ class AsyncLLM:
         return self._stream(
             self._service.prepare_chat(
                 messages, sampling_params, request_id=request_id, priority=priority, tenant=tenant, timeout=timeout,
-                resume=resume, tools=tools, rendering=rendering,
+                resume=resume, tools=tools, rendering=rendering, prediction=prediction,
             )
         )  # fmt: skip
 

@@ -4,7 +4,7 @@ import difflib
 import logging
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ from chairlift.core.errors import ConfigError, InvalidRequest, ModelError, Unkno
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig, with_auto_length
+from chairlift.engine.drafters.draft_model import MAX_STEP_TOKENS
+from chairlift.engine.drafters.registry import DRAFT_MODEL
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.ipc.engine_process import PrespawnedProcess
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
@@ -26,17 +28,24 @@ from chairlift.llm.launch_engine import RUNNER, launch_engine
 from chairlift.llm.model_defaults import DEFAULT_POOLING, ModelDefaults
 from chairlift.llm.options import Options
 from chairlift.llm.profiling_client import ProfilingClient, open_profile
+from chairlift.llm.speculative_config import parse_speculative_config
 from chairlift.llm.text_service import TextService
 from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.chat_template_files import read_template, read_templates
 from chairlift.text.reasoning_formats import AUTO
-from chairlift.text.tokenizer import HFTokenizer, Tokenizer
+from chairlift.text.tokenizer import HFTokenizer, Tokenizer, first_difference
 
 if TYPE_CHECKING:
     from chairlift.model.config.runner_config import RunnerConfig
 
 log = logging.getLogger(__name__)
+
+DRAFT_CACHE_SHARE = 0.2
+"""Share of the memory for KV caches that a draft model's cache gets: its keys and values are as much smaller."""
+
+DRAFT_MEMORY = 0.05
+"""Share of the free memory for that cache where max_memory is not set."""
 
 TENSOR_PARALLEL_RUNNER = "chairlift.model.distributed.tensor_parallel_runner:build"
 TINY_CHAT_TEMPLATE = (
@@ -64,6 +73,7 @@ class PreparedService:
         defaults: the model's defaults.
         seeds: source of seeds for requests without one.
         launched: the prespawned engine process, None for an inline engine.
+        draft_spec: how to build the runner of the draft model, None without one.
     """
 
     model: str
@@ -78,6 +88,7 @@ class PreparedService:
     defaults: ModelDefaults
     seeds: random.Random
     launched: PrespawnedProcess | None = None
+    draft_spec: RunnerSpec | None = None
 
     def start(self) -> TextService:
         """Load the weights and start the engine. Raises ConfigError, ModelError."""
@@ -141,16 +152,19 @@ def prepare(
         if needs_device:
             _check_device(runner.device)
         factory = RUNNER if runner.tensor_parallel_size == 1 else TENSOR_PARALLEL_RUNNER
-        spec = RunnerSpec(factory, runner.encode())
         tokenizer, chat = _text(folder, values)
         if values.get("tokenizer") is not None and folder is not None and tokenizer is not None:
             _check_vocabulary(folder, runner.model_impl, tokenizer)
+        draft = None
+        if scheduler.speculation.method == DRAFT_MODEL:
+            draft, runner = _draft_configs(scheduler.speculation.model, runner, folder, tokenizer)
         return PreparedService(
-            model=DEMO if model is None else str(model), spec=spec, scheduler=scheduler,
+            model=DEMO if model is None else str(model), spec=RunnerSpec(factory, runner.encode()), scheduler=scheduler,
             caching=values.get("enable_prefix_caching", True), engine_mode=kind,
             watch=LivenessConfig(**_options_for(values, LivenessConfig)), profile=values.get("profile") or "",
             tokenizer=tokenizer, chat_template=chat, defaults=_defaults(folder, tokenizer, runner.model_impl),
             seeds=random.SystemRandom() if seed is None else random.Random(seed), launched=launched,
+            draft_spec=None if draft is None else RunnerSpec(RUNNER, draft.encode()),
         )  # fmt: skip
     except BaseException:
         if launched is not None:
@@ -163,7 +177,8 @@ def validate_options(options: Options) -> SchedulerConfig:
     values: dict[str, Any] = dict(options)
     _check_names(values)
     _check_types(values)
-    scheduler = SchedulerConfig(**_options_for(with_auto_length(values), SchedulerConfig))
+    speculation = parse_speculative_config(values.get("speculative_config"))
+    scheduler = SchedulerConfig(**_options_for(with_auto_length(values), SchedulerConfig), speculation=speculation)
     check_policy(scheduler.scheduling_policy)
     make_batching_policy(scheduler)
     LivenessConfig(**_options_for(values, LivenessConfig))
@@ -301,6 +316,56 @@ def _check_vocabulary(folder: Path, model_impl: str, tokenizer: Tokenizer) -> No
         raise ConfigError(message, option="tokenizer")
 
 
+def _draft_configs(
+    model: str, runner: "RunnerConfig", folder: Path | None, tokenizer: Tokenizer | None
+) -> tuple["RunnerConfig", "RunnerConfig"]:
+    """Return the settings of the draft model's runner, and of the model's own beside it.
+
+    Raises ConfigError for a draft model with other tokens, and ModelError for one that does not exist.
+    """
+    if not model:
+        raise ConfigError(f"method {DRAFT_MODEL!r} of speculation needs a model", option="speculative_config")
+    draft_folder = model_folder(model)
+    draft = replace(
+        runner, model="" if draft_folder is None else str(draft_folder), max_batch_tokens=MAX_STEP_TOKENS,
+        max_running_requests=min(runner.max_running_requests, MAX_STEP_TOKENS), max_model_len=None,
+        fits_length_to_cache=False, tensor_parallel_size=1, logits_processor_factories={},
+    )  # fmt: skip
+    _check_start(draft_folder, draft, needs_full_length=False)
+    _check_same_tokens(model, draft_folder, draft.model_impl, folder, tokenizer)
+    if runner.max_memory is None or runner.num_blocks is not None:
+        return replace(draft, max_memory=DRAFT_MEMORY), runner
+    share = runner.max_memory * DRAFT_CACHE_SHARE
+    own = int(share) if isinstance(runner.max_memory, int) else share
+    return replace(draft, max_memory=own), replace(runner, max_memory=runner.max_memory - own)
+
+
+def _check_same_tokens(
+    model: str, draft_folder: Path | None, model_impl: str, folder: Path | None, tokenizer: Tokenizer | None
+) -> None:
+    """Raise ConfigError unless each id of the model is the same token of the draft model."""
+    draft, _ = _text(draft_folder, {})
+    if tokenizer is None or draft is None:
+        if tokenizer is draft and _vocab_size(folder, model_impl) == _vocab_size(draft_folder, model_impl):
+            return
+        message = "has no tokenizer.json" if draft is None else "has a tokenizer and the model has none"
+        raise ConfigError(
+            f"the draft model {model} {message}, so that their tokens cannot be compared", option="speculative_config"
+        )
+    if (token := first_difference(tokenizer, draft)) is not None:
+        raise ConfigError(
+            f"the draft model {model} has other tokens than the model: id {token} is {draft.token_text(token)!r} there "
+            f"and {tokenizer.token_text(token)!r} here; choose a draft model with the same tokenizer",
+            option="speculative_config",
+        )
+
+
+def _vocab_size(folder: Path | None, model_impl: str) -> int:
+    from chairlift.model.config.select_model_config import read_config
+
+    return 0 if folder is None else read_config(folder, model_impl).vocab_size
+
+
 def _text_folders(folder: Path | None, tokenizer: str | None) -> list[Path]:
     """Return the folders with the tokenizer and with templates, best first; the tiny random model has none.
 
@@ -336,7 +401,11 @@ def _defaults(folder: Path | None, tokenizer: Tokenizer | None, model_impl: str)
 
 
 def _inline(prepared: PreparedService) -> EngineClient:
-    loop = EngineLoop(prepared.spec.build(), prepared.scheduler, enable_prefix_caching=prepared.caching)
+    draft = prepared.draft_spec
+    loop = EngineLoop(
+        prepared.spec.build(), prepared.scheduler, enable_prefix_caching=prepared.caching,
+        draft_runner=None if draft is None else draft.build(),
+    )  # fmt: skip
     return InlineClient(loop, prepared.vocabulary(), prepared.watch)
 
 
@@ -345,7 +414,7 @@ def _process(prepared: PreparedService) -> EngineClient:
 
     return start_engine_process(
         prepared.spec, prepared.scheduler, enable_prefix_caching=prepared.caching, vocabulary=prepared.vocabulary(),
-        watch=prepared.watch, launched=prepared.launched,
+        watch=prepared.watch, launched=prepared.launched, draft_spec=prepared.draft_spec,
     )  # fmt: skip
 
 

@@ -172,8 +172,8 @@ class OutputProcessor:
         request, num_output_tokens = self.request, sum(len(choice.output.token_ids) for choice in self._choices)
         if self._is_ranked:
             events = self._ranked()
-        cached = 0 if output.usage is None else output.usage.cached_tokens
-        self._usage = Usage(len(request.prompt_token_ids), num_output_tokens, cached)
+        usage = output.usage or Usage(0, 0, 0)
+        self._usage = replace(usage, prompt_tokens=len(request.prompt_token_ids), completion_tokens=num_output_tokens)
         return [*events[:-1], replace(events[-1], usage=self._usage, timeline=self._timeline)]
 
     def _ranked(self) -> list[TextEvent]:

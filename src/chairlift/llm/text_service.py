@@ -23,7 +23,7 @@ from chairlift.llm.prefix_boundaries import prefix_boundaries
 from chairlift.text.chat_template import ChatTemplate, RenderOptions, checked_messages, checked_tools
 from chairlift.text.reasoning_formats import ReasoningState
 from chairlift.text.template_variables import check_variables
-from chairlift.text.tokenizer import Tokenizer
+from chairlift.text.tokenizer import Tokenizer, check_text, plain_text
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,9 @@ Prompt = str | Sequence[int] | Mapping[str, Any]
 
 Resume = Sequence[Sequence[int]]
 """For each choice, the output tokens that were delivered before."""
+
+Prediction = str | Sequence[int]
+"""Text or token ids that most of an output is expected to be."""
 
 Message = Mapping[str, Any]
 
@@ -56,6 +59,7 @@ class RequestOptions(TypedDict, total=False):
     timeout: float | None
     resume: Resume
     cache_salt: str
+    prediction: Prediction | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +201,7 @@ class TextService:
     def _processor(
         self, text: str | None, ids: tuple[int, ...], params: SamplingParams | None, *, request_id: str | None = None,
         priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (), cache_salt: str = "",
+        prediction: Prediction | None = None,
         default_max_tokens: int | None = None, pooling: str = "", boundaries: tuple[int, ...] = (),
     ) -> OutputProcessor:  # fmt: skip
         integer("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
@@ -215,7 +220,7 @@ class TextService:
             request_id=request_id, prompt_token_ids=ids, params=_engine_params(resolved),
             eos_token_ids=() if ignores_eos else self.defaults.eos_token_ids, priority=priority, tenant=tenant,
             timeout=timeout, resume=_resumed(resume), cache_salt=cache_salt, pooling=pooling,
-            prefix_boundaries=boundaries,
+            prefix_boundaries=boundaries, predicted_token_ids=self._predicted_ids(prediction),
         )  # fmt: skip
         tokenizer = self.tokenizer if resolved.detokenize else None
         return OutputProcessor(validate_request(request, self.client.limits), text, tokenizer, resolved)
@@ -227,6 +232,28 @@ class TextService:
             )
         self._reject_too_long_text(prompt, self.tokenizer)
         return tuple(self.tokenizer.encode(prompt))
+
+    def _predicted_ids(self, prediction: Prediction | None) -> tuple[int, ...]:
+        """Return the tokens of a predicted output, at most max_model_len.
+
+        Special tokens spelled in a text are ordinary text; a text that the tokenizer cannot encode so has no tokens.
+        """
+        if prediction is None:
+            return ()
+        limit = self.client.limits.max_model_len
+        if not isinstance(prediction, str):
+            return _ids(prediction, "prediction", "a string or ")[:limit]
+        if self.tokenizer is None:
+            raise InvalidRequest(
+                "the model folder has no tokenizer.json, so a prediction must be token ids", param="prediction"
+            )
+        check_text(prediction, "prediction")
+        try:
+            return tuple(
+                self.tokenizer.encode_chat(plain_text(prediction[: 2 * GLANCE_CHARS * limit], self.tokenizer))
+            )[:limit]
+        except InvalidRequest:
+            return ()
 
     def _reject_too_long_text(self, text: str, tokenizer: Tokenizer) -> None:
         """Raise ContextLengthExceeded when the beginning of a text alone is much too long.

@@ -146,6 +146,13 @@ _DECLARATIONS: Mapping[str, MetricSpec] = {
     "state_checkpoint_saves": _counter("Number of states that were saved for later sequences."),
     "state_checkpoint_evictions": _counter("Number of saved states that were evicted for others."),
     "preemptions": _counter("Number of preemptions; a preempted sequence is computed again."),
+    "spec_decode_num_drafts": _counter("Number of times that a sequence had drafts in a step."),
+    "spec_decode_num_draft_tokens": _counter("Number of drafts: tokens that were guessed and computed in one step."),
+    "spec_decode_num_accepted_tokens": _counter("Number of drafts that the model confirmed."),
+    "spec_decode_num_accepted_tokens_per_pos": _counter(
+        "Number of drafts that the model confirmed, by their position in a step, from 0; 15 also has later ones.",
+        "position",
+    ),
     "out_of_memory_steps": _counter("Number of steps that ran out of memory; their sequences ran in smaller steps."),
     # the router's replicas
     "router_replicas": _gauge(

@@ -40,6 +40,7 @@ ACTIONS: Mapping[str, str] = {
     "prefix_cache_hit_ratio": "Low with shared prompts: use the router's policy prefix, and put what varies last.",
     "state_checkpoint_evictions": "As many as saves while hits are few: raise --max-memory, or add replicas.",
     "preemptions": _CACHE,
+    "spec_decode_num_accepted_tokens": "Few of the drafts: lower num_speculative_tokens of --speculative-config.",
     "out_of_memory_steps": "Lower --max-batch-tokens, --max-running-requests or --max-memory; end other programs.",
     # the router's replicas
     "router_replicas": "ejected, unhealthy: read `chairlift top` and the replica's log. All pending: see discovery.",

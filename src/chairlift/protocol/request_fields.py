@@ -35,6 +35,7 @@ from chairlift.protocol.request_schemas import (
     MAX_DOCUMENTS,
     MAX_TOOLS,
     MESSAGE,
+    PREDICTION,
     RESPONSE_FORMAT,
     STREAM_OPTIONS,
     STRUCTURED_OUTPUTS,
@@ -284,12 +285,15 @@ CHAT: Mapping[str, Field] = {
     "tool_choice": Field(TOOL_CHOICE, "none, auto, required, the function to call, or allowed_tools"),
     "parallel_tool_calls": _flag("whether a response may have several calls (default)"),
     "modalities": Field(one_or_many({"const": "text"}, MAX_MODALITIES), "only text is supported"),
+    "prediction": Field(
+        PREDICTION, "text that most of the output is expected to be, such as a file before an edit; only for speed"
+    ),
     "functions": _refused("use tools", []),
     "best_of": _refused("use n, or best_of of /v1/completions", 1),
     "echo": _refused("use echo of /v1/completions", False),
     "add_special_tokens": _refused("the chat template adds them", False),
     "function_call": _refused("use tool_choice", "none", "auto"),
-    **dict.fromkeys(("store", "audio", "metadata", "moderation", "prediction", "safety_identifier",
+    **dict.fromkeys(("store", "audio", "metadata", "moderation", "safety_identifier",
                      "service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "verbosity",
                      "web_search_options"), _ignored()),
 }  # fmt: skip

@@ -74,6 +74,11 @@ MESSAGE: Schema = {
 }  # fmt: skip
 """One of a conversation."""
 
+PREDICTION: Schema = {
+    "type": "object", "required": ["type", "content"],
+    "properties": {"type": {"const": "content"}, "content": _CONTENT},
+}  # fmt: skip
+
 _TOOL_NAME: Schema = {"type": "string", "pattern": f"^[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}$"}
 ARGUMENTS_TYPE: Schema = {"anyOf": [
     {"enum": ["object", None]}, {"type": "array", "contains": {"const": "object"}},

@@ -15,6 +15,10 @@ _USAGE = object_schema(
     total_tokens=COUNT,
     prompt_tokens_details=object_schema(cached_tokens=COUNT),
 )
+_CHAT_USAGE = with_optional(
+    _USAGE, completion_tokens_details=object_schema(accepted_prediction_tokens=COUNT, rejected_prediction_tokens=COUNT)
+)
+"""A request with a prediction has the details."""
 _FINISH_REASON: Schema = {"enum": ["stop", "length", "tool_calls", "abort"]}
 _STOP_REASON: Schema = {
     "type": ["string", "integer"], "description": "The stop string or the stop token id that ended the choice",
@@ -37,12 +41,12 @@ _MESSAGE = with_optional(
 )  # fmt: skip
 
 
-def _completion(kind: str, choice: Schema) -> Schema:
+def _completion(kind: str, choice: Schema, usage: Schema = _USAGE) -> Schema:
     """Return the schema of a completion object of one of OpenAI's kinds."""
     return object_schema(
         id=TEXT, object={"const": kind}, created=COUNT, model=TEXT, system_fingerprint=TEXT,
         choices=array_schema(choice, 1),
-        usage=_USAGE,
+        usage=usage,
     )  # fmt: skip
 
 
@@ -50,7 +54,7 @@ CHAT = with_optional(
     _completion("chat.completion", with_optional(
         object_schema(index=COUNT, message=_MESSAGE, logprobs=nullable(_CHAT_LOGPROBS), finish_reason=_FINISH_REASON),
         token_ids=IDS, stop_reason=_STOP_REASON,
-    )), prompt_token_ids=IDS,
+    ), _CHAT_USAGE), prompt_token_ids=IDS,
 )  # fmt: skip
 COMPLETION = _completion("text_completion", with_optional(
     object_schema(index=COUNT, text=TEXT, logprobs=nullable(_LOGPROBS), finish_reason=_FINISH_REASON),

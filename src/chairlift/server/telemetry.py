@@ -7,6 +7,7 @@ import sys
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -85,6 +86,7 @@ class Telemetry:
         self._preemptions = 0
         self._out_of_memory_steps = 0
         self._checkpoint_totals = (0, 0, 0)
+        self._draft_totals: tuple[int, ...] = (0, 0)
         self._limits: tuple[int, ...] = ()
         self._restarts = 0
         self._cpu: dict[str, tuple[int, float]] = {}
@@ -219,6 +221,9 @@ class Telemetry:
         checkpoints = (stats.state_checkpoint_hits, stats.state_checkpoint_saves, stats.state_checkpoint_evictions)
         if checkpoints != self._checkpoint_totals:
             self._record_checkpoints(checkpoints)
+        drafts = (stats.drafts, stats.draft_tokens, *stats.confirmed_by_position)
+        if drafts != self._draft_totals:
+            self._record_drafts(drafts)
         if stats.device_reserved_bytes:
             metrics.gauge("engine_gpu_memory_bytes", "tensors").set(stats.device_tensor_bytes)
             metrics.gauge("engine_gpu_memory_bytes", "reserved").set(stats.device_reserved_bytes)
@@ -232,6 +237,20 @@ class Telemetry:
         for name, value, old in zip(("hits", "saves", "evictions"), totals, before, strict=True):
             # A restarted engine counts from zero.
             self.metrics.counter(f"state_checkpoint_{name}").inc(value - old if value >= old else value)
+
+    def _record_drafts(self, totals: tuple[int, ...]) -> None:
+        """Count the drafts, and those that were confirmed by position, since the last call."""
+        before, self._draft_totals = self._draft_totals, totals
+        if totals[0] < before[0]:  # a restarted engine counts from zero
+            before = ()
+        new = zip_longest(totals, before, fillvalue=0)
+        num_drafts, num_tokens, *confirmed = (total - old for total, old in new)
+        self.metrics.counter("spec_decode_num_drafts").inc(num_drafts)
+        self.metrics.counter("spec_decode_num_draft_tokens").inc(num_tokens)
+        self.metrics.counter("spec_decode_num_accepted_tokens").inc(sum(confirmed))
+        for position, count in enumerate(confirmed):
+            if count:
+                self.metrics.counter("spec_decode_num_accepted_tokens_per_pos", str(position)).inc(count)
 
     def _record_limits(self, limits: tuple[int, ...]) -> None:
         """Export the limits of the scheduler, and count those that changed."""

@@ -77,6 +77,20 @@ class Tokenizer(Protocol):
         ...
 
 
+def first_difference(tokenizer: Tokenizer, other: Tokenizer) -> int | None:
+    """Return the least id of `tokenizer` that is another token of `other`, or none; None for no such id.
+
+    `other` may have more tokens.
+    """
+    return next(
+        (
+            token for token in range(tokenizer.vocab_size)
+            if tokenizer.token_text(token) != other.token_text(token)
+            or tokenizer.fallback_byte(token) != other.fallback_byte(token)
+        ), None,
+    )  # fmt: skip
+
+
 def special_pattern(spelled: Iterable[str]) -> re.Pattern[str]:
     """Compile a pattern that matches any of these strings, longest first; no strings match nothing."""
     longest_first = sorted(filter(None, spelled), key=len, reverse=True)
@@ -96,6 +110,15 @@ def split_special(text: str, pattern: re.Pattern[str], literal: frozenset[int]) 
         start = at = match.end()
     if start < len(text):
         yield text[start:], False
+
+
+def plain_text(text: str, tokenizer: Tokenizer) -> ChatPrompt:
+    """Return a text in which no special token counts as such, for `encode_chat`."""
+    pattern, literal, at = special_pattern(tokenizer.special_tokens), set[int](), 0
+    while (match := pattern.search(text, at)) is not None:
+        literal.add(match.start())
+        at = match.start() + 1
+    return ChatPrompt(text, frozenset(literal))
 
 
 def check_text(text: str, param: str = "prompt") -> None:

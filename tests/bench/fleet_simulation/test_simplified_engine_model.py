@@ -1,6 +1,7 @@
 """SimplifiedEngineModel: every token of random workloads comes at the time at which the real scheduler gives it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -67,13 +68,14 @@ def compare(seed: int) -> int:
     items, config = random_items(rng), random_config(rng)
     most = max(len(item.prompt_token_ids) + item.output_tokens for item in items)
     num_blocks = -(-most // BLOCK_SIZE) + rng.choice((1, 3, 10, 100_000))
-    machine = SimMachine(step_model=COSTS, num_blocks=num_blocks, block_size=BLOCK_SIZE, enable_prefix_caching=False)
+    costs = replace(COSTS, confirmed_drafts=2.5 * (seed % 3 == 1))
+    machine = SimMachine(step_model=costs, num_blocks=num_blocks, block_size=BLOCK_SIZE, enable_prefix_caching=False)
     result = simulate(Workload(name="random", seed=seed, items=tuple(items)), config, machine)
     expected = []
     for record in result.records:
         gaps = [after - before for before, after in pairwise(record.stamps)]
         expected.append((record.stamps[0], max(gaps, default=0.0), record.stamps[-1]))
-    model = SimplifiedEngineModel(COSTS, config, num_blocks, BLOCK_SIZE)
+    model = SimplifiedEngineModel(costs, config, num_blocks, BLOCK_SIZE)
     times = serve(items, model, tick=rng.choice((0.05, 1.0, 1e9)))
     assert [value for each in times for value in each] == pytest.approx([v for each in expected for v in each])
     assert model.busy_seconds == pytest.approx(sum(result.step_seconds))

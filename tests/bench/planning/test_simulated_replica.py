@@ -57,3 +57,15 @@ def test_a_trial_has_more_requests_where_more_run_at_once() -> None:
 def test_numbers_out_of_range_are_errors(make: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_drafts_that_are_confirmed_raise_the_rate_that_a_replica_serves() -> None:
+    load, rates = RequestLoad(input=16, output=48), []
+    for drafts in (0.0, 2.0):
+        costs = SimStepModel(step=0.01, row=0.0005, context_token=1e-6, confirmed_drafts=drafts)
+        replica = SimulatedReplica(step_model=costs, scheduler=SchedulerConfig(max_running_requests=4), num_blocks=100)
+        result = replica.run(load.workload(40, None))
+        rates.append(40 / result.seconds)
+        assert rates[-1] == pytest.approx(replica.rate_limit(load), rel=0.1)
+    # 48 tokens of 10.5 ms to 12 ms, against a third of the constant part.
+    assert rates[1] > 1.9 * rates[0]

@@ -1,6 +1,7 @@
 """SimStepModel: the costs of a step and their sum, its file, and costs and files that are refused."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,20 @@ def test_seconds_are_the_sum_of_what_each_thing_costs() -> None:
     assert SMOL135_CPU.origin and SMOL135_CPU.seconds(StepWork(1, 22, 0, 4000, 0)) == pytest.approx(0.038, rel=0.1)
 
 
-@pytest.mark.parametrize("numbers", [{"step": -1.0}, {"step": math.inf}, {"step": math.nan}, {"step": 1, "noise": -1}])
+def test_with_confirmed_drafts_a_token_takes_its_part_of_a_decode_step_and_its_own_row() -> None:
+    drafting = replace(MODEL, confirmed_drafts=3.0)
+    assert drafting.seconds(StepWork(1, 2, 0, 400, 0)) == pytest.approx(1 / 4 + 0.2 + 0.4 / 4)
+    prefill = StepWork(1, 2, 30, 400, 5000)
+    assert drafting.seconds(prefill) == MODEL.seconds(prefill), "steps with prompt tokens have no drafts"
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"step": -1.0}, {"step": math.inf}, {"step": math.nan}, {"step": 1, "noise": -1},
+        {"step": 1, "confirmed_drafts": -0.5},
+    ],
+)  # fmt: skip
 def test_a_cost_that_cannot_be_is_refused(numbers: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="at least 0"):
         SimStepModel(**numbers)

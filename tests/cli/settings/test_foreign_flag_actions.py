@@ -8,6 +8,7 @@ from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.settings.foreign_flag_actions import HELP_TITLE, MODEL_DEST, add_foreign_flags, merge_model
 from chairlift.cli.settings.resolve_settings import resolve
 from chairlift.cli.settings.setting_declaration import Setting
+from chairlift.cli.settings.value_parsers import json_object
 
 
 @pytest.fixture
@@ -32,6 +33,19 @@ def test_a_flag_of_the_command_itself_keeps_its_meaning(parser: Parser) -> None:
 def test_a_repeatable_alias_adds_to_the_flag(parser: Parser) -> None:
     arguments = parser.parse_args(["--served-model-name", "a", "--alias", "b", "-a", "c", "--served-model-name", "d"])
     assert arguments.served_model_name == ["a", "b", "c", "d"]
+
+
+def test_flags_of_one_key_each_add_up_to_the_object_of_their_setting() -> None:
+    parser = Parser(prog="tool")
+    parser.add_setting(Setting(name="speculative_config", parse=json_object, help=""), parser)
+    add_foreign_flags(parser)
+    words = ["--spec-type", "ngram-simple", "--draft-max", "7", "--lookup-ngram-min", "2", "--draft", "8"]
+    expected = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2}
+    assert parser.parse_args(words).speculative_config == expected
+    words = ["--speculative-config", '{"method": "suffix", "prompt_lookup_max": 9}', *words]
+    assert parser.parse_args(words).speculative_config == {**expected, "prompt_lookup_max": 9}
+    with pytest.raises(UsageError, match=r"--spec-type must be one of none, ngram-simple, .*, got 'draft-mtp'"):
+        parser.parse_args(["--spec-type", "draft-mtp"])
 
 
 def test_an_invalid_value_is_named_with_the_flag_as_written(parser: Parser) -> None:

@@ -25,7 +25,7 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.client.process import connect
-from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.config import SchedulerConfig, SpeculationConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.runner.fake import FakeRunner
@@ -263,6 +263,21 @@ def test_a_cache_salt_reaches_the_engine_process() -> None:
             assert usage is not None
             cached.append(usage.cached_tokens > 0)
         assert cached == [False, False, False, True, True]
+
+
+def test_a_prediction_reaches_the_engine_process_and_its_counts_come_back() -> None:
+    config = SchedulerConfig(speculation=SpeculationConfig(method="prediction", num_speculative_tokens=4))
+    with engine(config=config) as client:
+        sink = RecordingSink()
+        client.submit(make_request("plain", max_tokens=30, seed=1), sink)
+        plain = sink.end("plain").usage
+        assert plain is not None and plain.accepted_prediction_tokens == plain.rejected_prediction_tokens == 0
+        predicted = (*sink.tokens["plain"][:22], 1, 1, 1)
+        client.submit(make_request("a", max_tokens=30, seed=1, predicted_token_ids=predicted), sink)
+        usage = sink.end("a").usage
+        assert sink.tokens["a"] == sink.tokens["plain"] and usage is not None
+        # How many are tried follows from the times of this machine's steps; the first step tries some in any case.
+        assert 0 < usage.accepted_prediction_tokens <= 21 and usage.rejected_prediction_tokens <= 12
 
 
 def test_every_step_arrives_before_its_outputs() -> None:

@@ -255,6 +255,6 @@ def test_the_start_message_arrives() -> None:
     start = StartMessage(
         spec=RunnerSpec("a:b", b"\x00\xff"), config=SchedulerConfig(scheduling_policy="fifo"),
         enable_prefix_caching=False,
-        address="ipc:///x/engine", log_level=20, stop_timeout=3.0,
+        address="ipc:///x/engine", log_level=20, stop_timeout=3.0, draft_spec=RunnerSpec("c:d", b"x"),
     )  # fmt: skip
     assert read_start(encode(start)) == start

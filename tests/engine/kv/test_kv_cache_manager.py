@@ -125,6 +125,18 @@ def test_tokens_of_an_unfinished_block_are_never_published() -> None:
     assert cache.match(hashes, 13).num_tokens == 8
 
 
+def test_trimmed_blocks_are_free_and_allocated_anew() -> None:
+    cache = KVCacheManager(CacheConfig(num_blocks=16, block_size=4, windows=(None, 8)))
+    table = cache.allocate_table(cache.no_hit, 5, ())
+    cache.reserve(table, 13)
+    cache.trim(table, 6)
+    assert [len(blocks) for blocks in table.groups] == [2, 2]
+    assert (table.num_held, table.capacity, cache.check_integrity()) == (4, 8, [])
+    assert [(group, index) for group, index, _ in cache.reserve(table, 9)] == [(0, 2), (1, 2)]
+    cache.trim(table, 9)
+    assert table.num_held == 6
+
+
 def test_opening_is_all_or_nothing() -> None:
     cache = make(num_blocks=4)
     left(cache, TWELVE)

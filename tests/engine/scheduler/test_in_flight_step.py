@@ -30,5 +30,7 @@ def test_rows_are_the_columns() -> None:
 def test_grammars_are_those_of_unfinished_sequences_in_order() -> None:
     first, finished, last = make_sequence(0, "first"), make_sequence(1, "finished"), make_sequence(2, "last")
     finished.status = SequenceStatus.FINISHED
-    step = InFlightStep(PLAN, [], [], [], [], [], 0, 0, 0.0, structured_sequences=(last, finished, first))
-    assert step.grammars == ["last", "first"]
+    step = InFlightStep(
+        PLAN, [], [], [], [], [], 0, 0, 0.0, masked_by=tuple((each, each.grammar) for each in (last, finished, first))
+    )
+    assert step.open_grammars == ["last", "first"]

@@ -6,8 +6,13 @@ import pytest
 
 from chairlift.core.block_hash import extend_block_hashes, root_hash
 from chairlift.core.errors import SamplingFailed
+from chairlift.engine.config import CacheConfig
 from chairlift.engine.runner.fake_model import FakeConfig
-from chairlift.engine.scheduler.state_checkpoint_planner import MIN_INTERVAL_TOKENS, checkpoint_interval
+from chairlift.engine.scheduler.state_checkpoint_planner import (
+    MIN_INTERVAL_TOKENS,
+    can_save_drafts,
+    checkpoint_interval,
+)
 from chairlift.engine.standalone_scheduler import StandaloneScheduler
 from chairlift.engine.step_plan import NO_LOADS, NO_SAVES, StepPlan
 from support_engine import EngineHarness, make_request, make_result, make_scheduler, run_step, run_to_end
@@ -279,3 +284,11 @@ def test_two_equal_prompts_save_one_state(overlap: bool) -> None:
     harness.check_outputs(no_faults=True)
     assert harness.cache.checkpoints.counts().cached == 2  # of the prompt and of the end
     harness.close()
+
+
+def test_drafts_need_room_for_a_state_in_their_share_of_the_pool() -> None:
+    for num_checkpoints, caches, expected in ((0, True, False), (3, True, False), (4, True, True), (4, False, False)):
+        config = CacheConfig(
+            num_blocks=4, has_state=True, num_state_checkpoints=num_checkpoints, enable_prefix_caching=caches
+        )
+        assert can_save_drafts(config) is expected

@@ -14,6 +14,25 @@ def shape(rows: int, prompt_tokens: int = 0, context_tokens: int = 100) -> StepF
     return StepFeatures(rows, prompt_tokens, rows * context_tokens, prompt_tokens * context_tokens / 2)
 
 
+def test_the_tokens_of_rows_with_drafts_are_rows_and_no_prompt_tokens() -> None:
+    plan = StepPlan(
+        step_id=0, released_slots=(), new_sequences=(), slots=np.arange(3, dtype=np.int32),
+        num_new_tokens=np.array([1, 5, 3], np.int32), start_positions=np.array([10, 20, 30], np.int32),
+        new_blocks=np.empty((0, 4), np.int32), input_ids=np.zeros(9, np.int32),
+        sample_rows=np.array([0, 1, 2], np.int32), num_drafts=np.array([0, 0, 2], np.int32),
+    )  # fmt: skip
+    assert StepFeatures.of(plan, 1) == StepFeatures(4, 5, 11 + 33, 5 * (20 + 3.0))
+
+
+def test_a_row_costs_no_more_than_a_prompt_token() -> None:
+    model = StepCostModel()
+    for _ in range(50):
+        model.update(StepFeatures(1, 0, 100, 0.0), 10.0)
+    model.update(StepFeatures(0, 100, 0, 0.0), 60.0)
+    assert 0 <= model.row_ms <= 0.61
+    assert trained_model(300).row_ms == pytest.approx(0.25, rel=0.05)
+
+
 def cost(features: StepFeatures, slower: float = 1.0) -> float:
     return slower * (
         5 + 0.5 * features.rows + 0.25 * features.prompt_tokens + 1e-4 * features.tokens_read + 2e-5 * features.pairs

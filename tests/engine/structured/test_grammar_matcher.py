@@ -1,10 +1,21 @@
 """GrammarMatcher: follows one output, and its errors reach no other grammar."""
 
+import time
+from concurrent.futures import Future
+
 import numpy as np
 import pytest
 
 from chairlift.core.errors import InvalidRequest, StructuredOutputFailed, StructuredOutputTooComplex
-from chairlift.engine.structured.grammar_matcher import MAX_ERROR_CHARS, _error_of, short_message
+from chairlift.engine.structured.grammar_matcher import (
+    MAX_ERROR_CHARS,
+    MAX_WAIT_SECONDS,
+    GrammarMatcher,
+    MaskBatch,
+    _error_of,
+    short_message,
+)
+from chairlift.engine.structured.mask_worker import MaskWorker
 from support_grammars import allowed_tokens, grammar_of
 from support_shares import for_each
 
@@ -16,6 +27,91 @@ def test_copies_go_their_own_ways() -> None:
     second.advance(ord("b"))
     assert second.is_terminated and not first.is_terminated
     assert allowed_tokens(first) == {ord("a"), ord("b")}
+
+
+def test_drafts_are_followed_up_to_the_first_that_is_not_allowed_or_is_final() -> None:
+    grammar = grammar_of(regex="a*b")
+    for drafts, count in ((b"aaa", 3), (b"aaxa", 2), (b"aab", 2), (b"b", 0), (b"", 0)):
+        copies = grammar.after_each(drafts)
+        assert len(copies) == count
+        assert all(allowed_tokens(copy) == {ord("a"), ord("b")} for copy in copies)
+    assert grammar.pending_mask is None and allowed_tokens(grammar) == {ord("a"), ord("b")}
+
+
+def test_forced_tokens_end_at_a_choice_and_change_no_mask() -> None:
+    schema = {"type": "object", "properties": {"name": {"enum": ["ab", "ac"]}}, "required": ["name"]}
+    for source in ({"json_schema": schema}, {"regex": "ab(cd|ce)fg"}, {"regex": "[ab]c"}):
+        first, second = grammar_of(**source), grammar_of(**source)
+        num_forced = 0
+        while not first.is_terminated:
+            forced = first.forced_tokens()
+            allowed = sorted(allowed_tokens(first))
+            assert allowed == sorted(allowed_tokens(second)) and (not forced or forced[0] in allowed)
+            assert len(first.after_each(forced)) >= len(forced) - 1, "the last one may be final"
+            num_forced += len(forced)
+            first.advance(allowed[-1])
+            second.advance(allowed[-1])
+        assert num_forced and first.forced_tokens() == ()
+
+
+def test_a_grammar_that_has_failed_forces_nothing() -> None:
+    grammar = grammar_of(regex="abc")
+    with pytest.raises(StructuredOutputFailed):
+        grammar.advance(ord("x"))
+    assert grammar.forced_tokens() == ()
+
+
+def test_an_error_of_the_library_forces_nothing_and_fails_nothing() -> None:
+    class Broken:
+        def is_stopped(self) -> bool:
+            return False
+
+        def deep_copy(self) -> "Broken":
+            raise RuntimeError("Already mutably borrowed")
+
+    grammar = GrammarMatcher(Broken(), 1)  # type: ignore[arg-type]
+    assert grammar.forced_tokens() == ()
+    grammar.check()
+
+
+def test_a_grammar_whose_mask_takes_long_guesses_nothing_until_it_is_done() -> None:
+    grammar = grammar_of(regex="ab*c")
+    batch = MaskBatch(np.zeros((1, grammar.width), np.int32))
+    batch.done = Future()
+    grammar.pending_mask = (batch, 0)
+    started = time.perf_counter()
+    assert grammar.forced_tokens() == () and time.perf_counter() - started >= MAX_WAIT_SECONDS
+    assert grammar.after_each(b"ab") == ()
+    batch.done.set_result(None)
+    assert grammar.forced_tokens() == (ord("a"),) and len(grammar.after_each(b"ab")) == 2
+    assert grammar.pending_mask is not None
+
+
+def test_grammars_may_be_copied_while_a_thread_computes_their_masks() -> None:
+    """The library raises RuntimeError for a matcher that another thread uses."""
+    names = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(300)}}
+    worker, grammar = MaskWorker(), grammar_of(json_schema=names)
+    try:
+        for token in b'{"p100":"':
+            worker.prefetch([grammar])
+            grammar.forced_tokens()
+            grammar.after_each([token])
+            with worker.for_step(np.zeros(1, np.int32), [grammar]):
+                pass
+            assert len(grammar.after_each([token])) == 1
+            grammar.advance(token)
+    finally:
+        worker.stop()
+
+
+def test_a_mask_that_fails_after_drafts_allows_no_token() -> None:
+    (copy,) = grammar_of(regex="ab").after_each(b"a")
+    with pytest.raises(StructuredOutputFailed):
+        copy.advance(ord("x"))
+    row = np.ones(copy.width, np.int32)
+    copy.fill(row)
+    assert not row.any()
+    assert grammar_of(regex="ab").after_each(b"a")[0].is_after_drafts
 
 
 def test_a_token_that_is_not_allowed_fails_and_goes_on_failing() -> None:

@@ -1,5 +1,6 @@
 """attach: a loaded model of transformers generates by Chairlift's engine, with its own parameters."""
 
+import random
 import subprocess
 import sys
 import threading
@@ -10,11 +11,13 @@ import pytest
 import torch
 
 from chairlift.core.errors import ConfigError, UnknownOption, UnsupportedArchitecture
+from chairlift.engine import engine_loop
 from chairlift.llm.transformers_compat.attach import attach
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from chairlift.llm.transformers_compat.request_status import RequestStatus
 from support_bridged_models import bridged_model
-from support_models import EOS_TOKEN_IDS, save_tiny, tiny_hf_model
+from support_drafters import ExpectedDrafter
+from support_models import EOS_TOKEN_IDS, VOCAB_SIZE, save_tiny, tiny_hf_model
 from support_transformers_compat import float32_model, generated, random_prompts
 
 TESTS = Path(__file__).parents[2]
@@ -36,6 +39,27 @@ def test_a_batch_has_the_tokens_of_generate(kind: str) -> None:
         generated(model, prompt, 12) for prompt in PROMPTS
     ]
     assert {output.status for output in outputs.values()} == {RequestStatus.FINISHED}
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_drafts_change_no_token_of_a_manager(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of requests that stream, too; each of their outputs has all tokens so far."""
+    make = tiny_hf_model if kind == "llama" else bridged_model
+    model = attach(make(kind, dtype=torch.float64).eval())
+    expected = {tuple(prompt): generated(model, prompt, 12) for prompt in PROMPTS}
+    drafter = ExpectedDrafter(
+        random.Random(1), lambda sequence: expected[sequence.request.prompt_token_ids], VOCAB_SIZE, wrong=0.2
+    )
+    monkeypatch.setattr(engine_loop, "make_drafters", lambda config: (drafter,))
+    with model.continuous_batching_context_manager(max_new_tokens=12, warmup=False) as manager:
+        names = manager.add_requests(PROMPTS[1:], max_new_tokens=12)
+        manager.add_request(PROMPTS[0], "stream", streaming=True)
+        streamed = [output.generated_tokens for output in manager.request_id_iter("stream")]
+        found = [manager.get_result(name, timeout=60).generated_tokens for name in names]
+        assert manager.client.loop.scheduler.counters.confirmed_draft_tokens > 0
+    assert found == [expected[tuple(prompt)] for prompt in PROMPTS[1:]]
+    whole = expected[tuple(PROMPTS[0])]
+    assert streamed[-1] == whole and all(whole[: len(each)] == each for each in streamed)
 
 
 def test_the_class_the_attention_and_the_parameters_stay_as_they_are(model: Any) -> None:

@@ -61,7 +61,7 @@ def test_the_tokenizer_of_the_model_itself_may_be_named() -> None:
 
 def test_a_long_value_is_cut_in_the_message() -> None:
     with pytest.raises(ConfigError) as caught:
-        resolve_options("m", {"speculative_config": {"model": "x" * 500}})
+        resolve_options("m", {"additional_config": {"model": "x" * 500}})
     assert len(str(caught.value)) < 200
 
 

@@ -149,7 +149,7 @@ def test_an_id_that_the_vocabulary_lacks_is_named_and_nothing_is_written(token: 
     [
         {"slots": [SLOTS]}, {"slots": [-1]}, {"num_new_tokens": [3]}, {"num_new_tokens": [5]}, {"num_new_tokens": [0]},
         {"start_positions": [-1]}, {"start_positions": [10**6]}, {"start_positions": [2**31 - 2]},
-        {"start_positions": [BLOCK]}, {"slots": [1]}, {"sample_rows": [1]}, {"sample_rows": [-1]},
+        {"start_positions": [BLOCK]}, {"slots": [1]}, {"num_drafts": [4]}, {"num_drafts": [7]},
     ],
 )  # fmt: skip
 def test_a_plan_that_names_what_is_not_there_is_an_error_and_the_next_one_is_right(change: dict[str, Any]) -> None:

@@ -56,6 +56,12 @@ def poison(runner: TorchRunner, free: list[int] | None = None) -> None:
                 cache[free] = torch.nan
 
 
+def test_drafts_are_given_where_rounding_does_not_depend_on_the_batch(model: LoadedModel) -> None:
+    assert started(model)[1]._info.no_drafts_reason == ""
+    single = load(RunnerConfig(dtype="float32", kernels="torch", device="cpu"))
+    assert "rounding depends on the batch" in started(single)[1]._info.no_drafts_reason
+
+
 @pytest.mark.share(2)
 @pytest.mark.parametrize(("block_size", "chunk"), each_value([1, 5, 16, 37], [1, 7, 16, 10**9]))
 def test_chunks_and_blocks_change_no_token_and_no_logprob(model: LoadedModel, chunk: int, block_size: int) -> None:

@@ -170,7 +170,7 @@ def test_what_has_no_effect_is_named_in_the_order_in_which_it_came(table: Mappin
     request = parse(**{name: {"any": "thing"} for name in documented}, made_up=1, another=None)
     assert request.ignored == (*documented, "made_up", "another")
     if table is CHAT:
-        assert {"store", "metadata", "audio", "prediction", "service_tier"} <= set(documented)
+        assert {"store", "metadata", "audio", "service_tier"} <= set(documented)
 
 
 def test_an_error_names_the_field_that_asked_for_a_structure() -> None:

@@ -95,6 +95,14 @@ CHAT_ONLY: list[tuple[int, str, list[dict[str, Any]]]] = [
     (37, "top_logprobs", [{"logprobs": True, "top_logprobs": value} for value in (21, -1, 100_000, "5", 1.5, True)]),
     (37, "top_logprobs", [{"top_logprobs": 5}, {"logprobs": False, "top_logprobs": 1}]),
     (26, "modalities", [{"modalities": value} for value in (["audio"], ["text", "audio"], "audio", 5, [["text"]])]),
+    (24, "prediction", [{"prediction": value} for value in ("x", [], 5, True)]),
+    (24, "prediction.type", [{"prediction": value} for value in ({}, {"type": "text", "content": ""}, {"type": []})]),
+    (24, "prediction.content", [{"prediction": {"type": "content", "content": value}} for value in (None, 5, {})]),
+    (24, "prediction.content", [{"prediction": {"type": "content"}}]),
+    (24, "prediction.content[1]", [
+        {"prediction": {"type": "content", "content": ["x", value]}} for value in (5, None, {"type": "image_url"})
+    ]),
+    (24, "prediction.content[0].text", [{"prediction": {"type": "content", "content": [{"type": "text"}]}}]),
     (26, "functions", [{"functions": [{"name": "f"}]}, {"functions": {}}]),
     (26, "function_call", [{"function_call": "f"}, {"function_call": {"name": "f"}}]),
     (47, "tools", [{"tools": [TOOL] * 129}, {"tools": {}}, {"tools": "f"}]),

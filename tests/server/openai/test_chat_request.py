@@ -13,6 +13,19 @@ def test_the_newer_name_of_max_tokens_wins() -> None:
     assert completion(max_completion_tokens=7).ignored == ("max_completion_tokens",), "only chats have this field"
 
 
+def test_a_prediction_is_a_text_or_its_parts() -> None:
+    def prediction(content: object, **more: object) -> object:
+        return chat(prediction={"type": "content", "content": content, **more}).prediction
+
+    parts = [{"type": "text", "text": "def f():"}, "    pass"]
+    assert (prediction("x"), prediction(""), prediction([]), prediction(parts)) == ("x", "", "", "def f():\n    pass")
+    assert chat().prediction is None and chat(prediction=None).prediction is None
+    assert chat(prediction={"type": "content", "content": "x", "a": 1, "b": None}).ignored == (
+        "prediction.a", "prediction.b",
+    )  # fmt: skip
+    assert completion(prediction={"type": "content", "content": "x"}).ignored == ("prediction",)
+
+
 def test_scores_of_a_chat() -> None:
     for body, logprobs, has_logprobs in (
         ({}, None, False),

@@ -55,6 +55,14 @@ def test_counts_add_up() -> None:
         "prompt_tokens_details": {"cached_tokens": 5},
     }  # fmt: skip
     assert total([]) == Usage(0, 0, 0)
+    assert total([Usage(1, 2, 0, 3, 4), Usage(1, 2, 0), Usage(1, 2, 0, 10, 20)]) == Usage(3, 6, 0, 13, 24)
+
+
+def test_only_a_request_with_a_prediction_has_the_counts_of_its_tokens() -> None:
+    usage = Usage(1, 2, 0, 5, 7)
+    assert "completion_tokens_details" not in usage_object(usage)
+    details = usage_object(usage, has_prediction=True)["completion_tokens_details"]
+    assert details == {"accepted_prediction_tokens": 5, "rejected_prediction_tokens": 7}
 
 
 def test_a_models_name_cannot_break_a_chunk() -> None:

@@ -21,7 +21,7 @@ def test_it_says_what_it_does_and_leaves_with_zero() -> None:
     with fake_server() as server:
         assert httpx.post(server.url + CHAT, json=HELLO).status_code == 200
         assert server.stop() == 0
-    assert [line.split()[0] for line in server.lines] == ["listening", "ready", "stopped"]
+    assert [line.split()[0] for line in server.lines] == ["listening", "speculative", "ready", "stopped"]
 
 
 WITHOUT_TLS_FILES = """

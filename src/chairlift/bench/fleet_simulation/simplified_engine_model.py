@@ -102,7 +102,7 @@ class SimplifiedEngineModel:
         self.next_event_at = math.inf
         self.busy_seconds, self.output_tokens = 0.0, 0
         self.num_preemptions = 0
-        self._seconds, self._context_token = step_model.seconds, step_model.context_token
+        self._seconds, self._context_token = step_model.seconds, step_model.decode_context_token
         self._config, self._max_running = config, config.max_running_sequences
         self._prefill_budget, self._max_chunk = config.prefill_budget, config.max_prefill_chunk
         self._fair_chunk, self._final_chunk = config.fair_prefill_chunk, config.final_prefill_chunk

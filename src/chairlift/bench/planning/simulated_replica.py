@@ -71,5 +71,6 @@ class SimulatedReplica:
         model, batch = self.step_model, self.most_running(load)
         pairs = load.input * (load.input + 1) / 2
         prefill = (model.prefill_token * load.input + model.prefill_pair * pairs) * (load.input > 1)
-        context = model.context_token * (load.input + load.output / 2)
-        return 1 / (prefill + load.output * (model.step / batch + model.row + context))
+        context = model.decode_context_token * (load.input + load.output / 2)
+        step = model.step / model.tokens_per_step / batch
+        return 1 / (prefill + load.output * (step + model.row + context))

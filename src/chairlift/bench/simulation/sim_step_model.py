@@ -7,6 +7,10 @@
 sampling), context tokens are the keys and values that are read, and a prefill pair is one attention product inside a
 prompt. No cost is negative. step_cost_model.py fits a similar model while an engine runs; this one is fixed and stands
 in for the machine.
+
+With speculative decoding a step without prefill tokens brings a row 1 + confirmed_drafts tokens. A simulated step
+brings it one, so it takes that part of the step and of its context tokens, and the whole row: each token has a row of
+its own. Rejected drafts have no cost here.
 """
 
 from dataclasses import asdict, dataclass, fields
@@ -57,6 +61,7 @@ class SimStepModel:
         prefill_token: cost of a prefill token.
         context_token: cost of a context token.
         prefill_pair: cost of a prefill pair.
+        confirmed_drafts: mean drafts that a sequence confirms in a step without prefill tokens.
         noise: standard deviation of the logarithm of a random factor of each step's time; the factor's mean is 1.
         origin: description of the source of the numbers.
 
@@ -68,19 +73,32 @@ class SimStepModel:
     prefill_token: float = 0.0
     context_token: float = 0.0
     prefill_pair: float = 0.0
+    confirmed_drafts: float = 0.0
     noise: float = 0.0
     origin: str = ""
 
     def __post_init__(self) -> None:
-        for name in (*COSTS, "noise"):
+        for name in (*COSTS, "confirmed_drafts", "noise"):
             if not 0 <= (value := getattr(self, name)) < float("inf"):
                 raise ConfigError(f"{name} of the step model must be a finite number of at least 0, got {value}")
         if self.step == self.row == 0:
             raise ConfigError("step and row of the step model must not both be 0: a step would take no time")
 
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a step without prefill tokens brings to each of its rows, on average."""
+        return 1 + self.confirmed_drafts
+
+    @property
+    def decode_context_token(self) -> float:
+        """Cost of a context token for each token of a step without prefill tokens."""
+        return self.context_token / self.tokens_per_step
+
     def seconds(self, work: StepWork) -> float:
-        """Return the seconds of a step with this work, without noise."""
+        """Return the seconds of a step with this work, without noise; one row brings one token."""
         _, rows, prefill_tokens, context_tokens, prefill_pairs = work
+        if not prefill_tokens:
+            return self.step / self.tokens_per_step + self.row * rows + self.decode_context_token * context_tokens
         return (
             self.step + self.row * rows + self.prefill_token * prefill_tokens
             + self.context_token * context_tokens + self.prefill_pair * prefill_pairs

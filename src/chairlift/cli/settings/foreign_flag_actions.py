@@ -7,6 +7,7 @@ from typing import Any
 from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.settings.foreign_flag import ForeignFlag
 from chairlift.cli.settings.foreign_flag_table import ALIASES, FOREIGN_FLAGS, WITHOUT_EFFECT
+from chairlift.cli.settings.foreign_value_parsers import EntryOfObject
 from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.core.foreign_options import OptionEffect
 
@@ -44,6 +45,8 @@ class ServerFlagAction(argparse.Action):
         value = values if row.metavar else row.constant
         if self._setting is not None and self._setting.is_repeatable:
             value = [*(getattr(namespace, self.dest, None) or []), *(value if isinstance(value, list) else [value])]
+        if isinstance(row.parse, EntryOfObject):
+            value = {**(getattr(namespace, self.dest, None) or {}), **value}
         setattr(namespace, self.dest, value)
         namespace.written_flags = getattr(namespace, "written_flags", {}) | {self.dest: flag}
         if option.reason:

@@ -16,13 +16,14 @@ from chairlift.cli.settings.foreign_flag import (
     switch,
 )
 from chairlift.cli.settings.foreign_value_parsers import (
+    EntryOfObject,
     RenamedValues,
     context_size,
     json_list,
     share_of_memory,
     thread_count,
 )
-from chairlift.cli.settings.value_parsers import num_tokens
+from chairlift.cli.settings.value_parsers import integer, num_tokens
 from chairlift.core import foreign_options as reasons
 from chairlift.core.foreign_options import in_flags
 
@@ -32,6 +33,17 @@ LOG_LEVELS = RenamedValues((
 ))  # fmt: skip
 SCHEDULE_POLICIES = RenamedValues((("fcfs", "fifo"), ("lpm", "cache_aware")))
 REASONING_FORMATS = RenamedValues((("auto", "auto"), ("deepseek", "auto"), ("none", "none")))
+SGLANG_METHODS = EntryOfObject("method", RenamedValues((("NGRAM", "ngram"), ("STANDALONE", "draft_model"))))
+LLAMA_CPP_METHODS = EntryOfObject("method", RenamedValues((
+    ("none", "none"), ("ngram-simple", "ngram"), ("ngram-map-k", "ngram"), ("ngram-map-k4v", "ngram"),
+    ("ngram-mod", "suffix"), ("ngram-cache", "suffix"), ("draft-simple", "draft_model"),
+)))  # fmt: skip
+NUM_DRAFTS = EntryOfObject("num_speculative_tokens", integer)
+SHORTEST_NGRAM = EntryOfObject("prompt_lookup_min", integer)
+LONGEST_NGRAM = EntryOfObject("prompt_lookup_max", integer)
+DRAFT_MODEL = EntryOfObject("model", str)
+ONE_CHAIN = "the drafts of a sequence are one chain of tokens"
+DRAFTS_BY_LOAD = "the number of drafts follows the load and what was confirmed before"
 ONE_COPY = in_flags(reasons.ONE_COPY)
 GRAPHS = in_flags(reasons.GRAPHS)
 SHARE = "it is a share of the memory that weights and a step leave free, not of the whole memory"
@@ -65,6 +77,16 @@ ALIASES = (
     switch("--async-scheduling", "overlap", True, VLLM),
     switch("--no-async-scheduling", "overlap", False, VLLM),
     switch("--disable-overlap-schedule", "overlap", False, SGLANG),
+    alias("--speculative-algorithm", "speculative_config", SGLANG, parse=SGLANG_METHODS),
+    alias("--speculative-num-draft-tokens", "speculative_config", SGLANG, parse=NUM_DRAFTS),
+    alias("--speculative-draft-model-path", "speculative_config", SGLANG, parse=DRAFT_MODEL),
+    alias("--speculative-ngram-min-match-window-size", "speculative_config", SGLANG, parse=SHORTEST_NGRAM),
+    alias("--speculative-ngram-max-match-window-size", "speculative_config", SGLANG, parse=LONGEST_NGRAM),
+    alias("--spec-type", "speculative_config", LLAMA_CPP, parse=LLAMA_CPP_METHODS),
+    alias("--spec-draft-n-max --draft-max --draft --draft-n", "speculative_config", LLAMA_CPP, parse=NUM_DRAFTS),
+    alias("-md --model-draft --draft-model --spec-draft-model -hfd --hf-repo-draft --spec-draft-hf",
+          "speculative_config", LLAMA_CPP, parse=DRAFT_MODEL),
+    alias("--lookup-ngram-min", "speculative_config", LLAMA_CPP, parse=SHORTEST_NGRAM),
     switch("--enforce-eager", "use_cuda_graph", "off", VLLM),
     switch("--disable-cuda-graph", "use_cuda_graph", "off", SGLANG),
     switch("--disable-frontend-multiprocessing", "engine_mode", "inline", VLLM),
@@ -121,6 +143,15 @@ WITHOUT_EFFECT = (
     no_effect("-fa --flash-attn", "--attention-backend selects the attention", LLAMA_CPP, takes_value=True),
     no_effect("-ub --ubatch-size", "a step is not divided; --max-batch-tokens limits it", LLAMA_CPP, takes_value=True),
     no_effect("--no-mmap --no-webui", "the server has no such part", LLAMA_CPP),
+    no_effect("--speculative-num-steps", f"{ONE_CHAIN}; --speculative-num-draft-tokens is its length",
+              SGLANG, takes_value=True),
+    no_effect("--speculative-ngram-min-bfs-breadth --speculative-ngram-max-bfs-breadth --speculative-ngram-match-type",
+              ONE_CHAIN, SGLANG, takes_value=True),
+    no_effect("--speculative-ngram-branch-length --speculative-ngram-capacity", "its size is fixed", SGLANG,
+              takes_value=True),
+    no_effect("--spec-draft-n-min --draft-min --draft-n-min --spec-draft-p-min --draft-p-min", DRAFTS_BY_LOAD,
+              LLAMA_CPP, takes_value=True),
+    no_effect("--spec-draft-p-split --draft-p-split", ONE_CHAIN, LLAMA_CPP, takes_value=True),
     no_effect("--skip-server-warmup", "the server answers during its warm-up", SGLANG),
 )  # fmt: skip
 
@@ -137,6 +168,9 @@ SOME_VALUES = (
          SGLANG),
     only("-ngl --gpu-layers --n-gpu-layers", "0",
          "layers are not divided between CPU and GPU; --device cuda runs all of them on the GPU", LLAMA_CPP),
+    only("--speculative-eagle-topk", "1", f"{ONE_CHAIN}; leave it out", SGLANG),
+    only("--speculative-accept-threshold-single --speculative-accept-threshold-acc", "1 1.0",
+         "drafts are confirmed only where the model samples them; leave it out", SGLANG),
     only("--tokenizer-mode", "auto hf fast", reasons.TOKENIZER_FILE, VLLM, SGLANG),
     only("--task --runner", "auto generate", f"{reasons.TEXT_AND_EMBEDDINGS}; leave it out", VLLM),
     only("--convert", "auto none", f"{reasons.TEXT_AND_EMBEDDINGS}; leave it out", VLLM),
@@ -172,8 +206,9 @@ REJECTED = (
     rejected("--download-dir", "set the variable HF_HOME to the folder of the hub's cache", VLLM, SGLANG),
     rejected("--no-enable-chunked-prefill", "prompts are always computed in chunks; set --max-prefill-tokens", VLLM),
     rejected("--override-generation-config", IN_REQUESTS, VLLM),
-    rejected("--speculative-config --speculative-model --num-speculative-tokens", reasons.NO_SPECULATION, VLLM),
-    rejected("--speculative-algorithm", reasons.NO_SPECULATION, SGLANG),
+    rejected("--speculative-model --num-speculative-tokens", in_flags(reasons.SPECULATION), VLLM),
+    rejected("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic",
+             "no file of n-grams is read; --spec-type ngram-cache learns from outputs", LLAMA_CPP),
     rejected("--enable-lora --lora-modules", reasons.NO_ADAPTERS, VLLM),
     rejected("--lora-paths", reasons.NO_ADAPTERS, SGLANG),
     rejected("--lora --lora-scaled", reasons.NO_ADAPTERS, LLAMA_CPP),
@@ -214,7 +249,7 @@ SAME_NAMES = (
     "--default-chat-template-kwargs", "--device", "--dtype", "--enable-prefix-caching", "--host", "--kv-cache-dtype",
     "--log-file", "--log-level", "--max-model-len", "--max-prefill-tokens", "--max-running-requests", "--model",
     "--no-enable-prefix-caching", "--port", "--quantization", "--reasoning-parser", "--revision",
-    "--scheduling-policy", "--seed", "--served-model-name", "--tool-call-parser",
+    "--scheduling-policy", "--seed", "--served-model-name", "--speculative-config", "--tool-call-parser",
 )  # fmt: skip
 """Flags of `serve` that other servers have under the same name."""
 

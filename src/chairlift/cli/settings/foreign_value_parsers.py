@@ -1,4 +1,4 @@
-"""RenamedValues, share_of_memory, json_list: convert the values of other servers' flags."""
+"""RenamedValues, EntryOfObject, share_of_memory, json_list: convert the values of other servers' flags."""
 
 import argparse
 import json
@@ -25,6 +25,23 @@ class RenamedValues:
         if text not in names:
             raise argparse.ArgumentTypeError(f"must be one of {', '.join(names)}, got {text!r}")
         return names[text]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryOfObject:
+    """Parser of the value of one key of a setting that is a JSON object; several such flags add up.
+
+    Attributes:
+        key: the key.
+        parse: parses the value.
+    """
+
+    key: str
+    parse: ValueParser
+
+    def __call__(self, text: str) -> dict[str, Any]:
+        """Parse the value into an object with that key alone."""
+        return {self.key: self.parse(text)}
 
 
 def share_of_memory(text: str) -> float:
@@ -71,6 +88,8 @@ DESCRIPTIONS: dict[Callable[[str], Any], str] = {
 
 def describe_value(parse: ValueParser) -> str:
     """Return what the text of an alias with a parser of its own is, in words."""
+    if isinstance(parse, EntryOfObject):
+        return f"the key `{parse.key}`: {describe_value(parse.parse)}"
     if isinstance(parse, RenamedValues):
         return ", ".join(f"`{theirs}` is `{ours}`" if theirs != ours else f"`{ours}`" for theirs, ours in parse.names)
     return DESCRIPTIONS.get(parse) or describe_parser(parse)

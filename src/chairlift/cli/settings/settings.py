@@ -136,6 +136,11 @@ ENGINE_SECTIONS: Sections = {
                 help="how a step combines prefill and decode: mixed, fifo, prefill_first, decode_first, static"),
         Setting(name="safety_margin", parse=number, metavar="X", default_text="0.2",
                 help="for --batching-policy fifo: fraction of free KV cache blocks below which no request starts"),
+        Setting(name="speculative_config", needs_model=True, parse=json_object, metavar="JSON",
+                default_text='{"method": "auto"}',
+                help="how tokens are guessed ahead, which changes no output: method (auto, ngram, suffix, prediction, "
+                     "draft_model, none), num_speculative_tokens, prompt_lookup_min, prompt_lookup_max, "
+                     "suffix_max_bytes, model"),
         Setting(name="overlap", parse=boolean, default_text="true on a CUDA device, else false",
                 help="schedule the next step while one is computed (two steps in flight)"),
     ),

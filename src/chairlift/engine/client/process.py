@@ -387,6 +387,7 @@ def start_engine_process(
     spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True,
     watch: LivenessConfig | None = None,
     vocabulary: GrammarTokenizer | None = None, launched: PrespawnedProcess | None = None,
+    draft_spec: RunnerSpec | None = None,
 ) -> ProcessClient:  # fmt: skip
     """Spawn an engine and connect to it; after a failure it restarts on the same processors.
 
@@ -397,7 +398,7 @@ def start_engine_process(
     def source() -> EngineProcess:
         return spawn(
             spec, config, enable_prefix_caching=enable_prefix_caching, watch=watch, vocabulary=vocabulary, cpus=cpus,
-            launched=launched,
+            launched=launched, draft_spec=draft_spec,
         )  # fmt: skip
 
     return ProcessClient(source, watch)

@@ -142,8 +142,11 @@ class EngineProcessMain:
     def _start_engine(self) -> None:
         """Start the engine, in a thread of its own: clients are served meanwhile."""
         try:
-            runner = self._start.spec.build()
-            loop = EngineLoop(runner, self._start.config, enable_prefix_caching=self._start.enable_prefix_caching)
+            start, draft = self._start, self._start.draft_spec
+            loop = EngineLoop(
+                start.spec.build(), start.config, enable_prefix_caching=start.enable_prefix_caching,
+                draft_runner=None if draft is None else draft.build(),
+            )  # fmt: skip
             engine = InlineClient(loop, self._start.vocabulary)
             tune_gc()
         except BaseException as error:

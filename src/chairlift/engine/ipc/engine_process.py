@@ -155,6 +155,7 @@ def spawn(
     spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True,
     watch: LivenessConfig | None = None,
     vocabulary: GrammarTokenizer | None = None, cpus: Iterable[int] = (), launched: PrespawnedProcess | None = None,
+    draft_spec: RunnerSpec | None = None,
 ) -> EngineProcess:  # fmt: skip
     """Start a process with an engine and return at once; its clients receive Ready or StartFailed.
 
@@ -173,7 +174,7 @@ def spawn(
     start = encode(StartMessage(
         spec=spec, config=config, enable_prefix_caching=enable_prefix_caching, address=engine.address,
         log_level=_stream_log_level(), stop_timeout=watch.stop_timeout / 2, vocabulary=vocabulary,
-        cpus=tuple(sorted(cpus)),
+        cpus=tuple(sorted(cpus)), draft_spec=draft_spec,
     ))  # fmt: skip
     # The message may be megabytes, and the child reads it only after its imports.
     threading.Thread(target=engine.send_start, args=(start,), name="chairlift-spawn", daemon=True).start()

@@ -55,6 +55,7 @@ class StartMessage:
         stop_timeout: seconds that a step in progress gets when the engine stops.
         vocabulary: the tokenizer for structured output; None for no structured output.
         cpus: processors that the process may run on; empty for those of the spawner.
+        draft_spec: how to build the runner of a draft model; None without one.
     """
 
     spec: RunnerSpec
@@ -65,6 +66,7 @@ class StartMessage:
     stop_timeout: float
     vocabulary: GrammarTokenizer | None = None
     cpus: tuple[int, ...] = ()
+    draft_spec: RunnerSpec | None = None
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -225,6 +225,16 @@ class KVCacheManager:
         table.capacity = max(table.capacity, num_blocks * size)
         return new
 
+    def trim(self, table: BlockTable, num_tokens: int) -> None:
+        """Free the blocks of a table behind its first num_tokens tokens; none of them is published."""
+        num_blocks = -(-num_tokens // self.config.block_size)
+        freed = [block for blocks in table.groups for block in blocks[num_blocks:]]
+        self.pool.free(freed)
+        for blocks in table.groups:
+            del blocks[num_blocks:]
+        table.num_held -= len(freed)
+        table.capacity = min(table.capacity, num_blocks * self.config.block_size)
+
     def blocks_needed(self, hit: PrefixHit, num_tokens: int, lookahead: int, let_go: int = 0) -> int:
         """Return the available blocks that a sequence with this hit takes until it has num_tokens.
 

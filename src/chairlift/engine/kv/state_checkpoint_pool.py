@@ -58,6 +58,11 @@ class StateCheckpointPool:
         """Number of checkpoints without a reference and without a key."""
         return len(self._free)
 
+    @property
+    def num_available(self) -> int:
+        """Number of checkpoints that allocate() can return: those without a reference."""
+        return len(self._free) + len(self._cached)
+
     def counts(self) -> CheckpointCounts:
         """Return how many checkpoints are in each state."""
         free, cached = len(self._free), len(self._cached)

@@ -39,6 +39,7 @@ class RunnerInfo:
             no prefix of such a model is shared.
         state_bytes: memory of the state of one sequence, of all layers together.
         max_running_requests: sequences for whose states there is memory; None for as many as are configured.
+        no_drafts_reason: why sequences get no drafts, in one sentence; "" where these change no token.
         facts: facts about the model, for people.
         startup_report: derived values and the time of each start-up phase, for people: (name, value).
     """
@@ -62,6 +63,7 @@ class RunnerInfo:
     num_state_checkpoints: int = 0
     state_bytes: int = 0
     max_running_requests: int | None = None
+    no_drafts_reason: str = ""
     facts: ModelFacts = field(default_factory=ModelFacts)
     startup_report: tuple[tuple[str, str], ...] = ()
 

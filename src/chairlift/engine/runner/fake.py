@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -27,7 +28,7 @@ from chairlift.engine.runner.fake_model import (
     masked_token,
     next_token,
 )
-from chairlift.engine.runner.fake_states import ZERO_STATE, FakeStates
+from chairlift.engine.runner.fake_states import ZERO_STATE, FakeStates, State
 from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
 
@@ -70,6 +71,7 @@ class FakeRunner:
         self._is_fast = not (config.verify or row_errors or config.nan is not None or config.poison is not None)
         self._slots: dict[int, _Slot] = {}
         self._done: deque[tuple[StepPlan, StepResult]] = deque()
+        self._failed_samples: dict[int, set[int]] = {}  # samples behind drafts, by step_id of a step with drafts
         self._masks: dict[int, TokenMasks] = {}
         self._states = FakeStates(config.num_state_checkpoints) if config.has_state and config.verify else None
         num_blocks = config.num_blocks if config.verify else 0
@@ -113,7 +115,8 @@ class FakeRunner:
         try:
             self._hook(plan, "launch")
             self._update_slots(plan)
-            self._done.append((plan, self._compute_fast(plan) if self._is_fast else self._compute(plan)))
+            is_fast = self._is_fast and not len(plan.num_drafts)
+            self._done.append((plan, self._compute_fast(plan) if is_fast else self._compute(plan)))
         except Exception:
             self._lose_states(plan)
             raise
@@ -133,6 +136,8 @@ class FakeRunner:
         plan, result = self._done.popleft()
         if len(plan.masked_samples):
             result = self._apply_masks(plan, result, self._masks.pop(plan.step_id))
+        if len(plan.num_drafts):
+            result = self._confirm(plan, result)
         if self._done_at and self._clock is not None:
             self._clock.advance(max(0.0, self._done_at.popleft() - self._clock.now()))
         try:
@@ -142,6 +147,7 @@ class FakeRunner:
             self._done.clear()
             self._done_at.clear()
             self._masks.clear()
+            self._failed_samples.clear()
             raise
         return result
 
@@ -186,8 +192,11 @@ class FakeRunner:
         return StepResult(plan.step_id, np.array(tokens, np.int32), np.arange(len(tokens) + 1, dtype=np.int32))
 
     def _compute(self, plan: StepPlan) -> StepResult:
+        """Compute all samples, as if every draft were confirmed."""
         errors = dict(self._row_errors(plan))
-        sampled = set(plan.sample_rows.tolist())
+        num_drafts = plan.num_drafts.tolist() if len(plan.num_drafts) else [0] * len(plan.sample_rows)
+        sampled = dict(zip(plan.sample_rows.tolist(), num_drafts, strict=True))
+        failed_samples = set[int]()
         tokens: list[int] = []
         logprobs: list[TokenLogprob | None] = []
         prompt_logprobs: list[tuple[int, tuple[TokenLogprob, ...]]] = []
@@ -203,36 +212,66 @@ class FakeRunner:
             new, at = ids[at : at + count], at + count
             if LAST_SAMPLED in new:
                 assert new.index(LAST_SAMPLED) == count - 1, "only the last id can be unknown"
-                assert slot.last_sampled is not None, "no token was sampled for this slot yet"
-                new[-1] = slot.last_sampled
+                if self.config.verify:
+                    assert slot.last_sampled is not None, "no token was sampled for this slot yet"
+                    new[-1] = slot.last_sampled
             if self.config.poison is not None and self.config.poison in new:
                 raise ValueError(f"the fake model cannot read token {self.config.poison}")
-            if self.config.nan is not None and self.config.nan in new:
+            first = count - sampled.get(row, 0)  # new tokens before the first draft
+            if self.config.nan is not None and self.config.nan in new[:first]:
                 errors.setdefault(row, NonFiniteLogits("the fake logits are NaN"))
             context = self._write(slot, start, new) if self.config.verify else []
-            states = self._states
-            state = ZERO_STATE if states is None else states.advance(slot_index, start, new, saves.get(row, {}))
+            states = (
+                [ZERO_STATE] * count if self._states is None
+                else self._states.advance(slot_index, start, new, saves.get(row, {}))
+            )  # fmt: skip
             if len(entries := self._prompt_logprobs(slot.sequence, start, count)):
                 prompt_logprobs.append((row, entries))
             if (hidden := self._pooled(slot.sequence, context, start, count)) is not None:
                 pooled.append((row, hidden))
-            if row in sampled:
-                if row in errors:
-                    token = 0
-                elif self.config.verify:
-                    token = next_token(context, slot.sequence.params, self.config, slot.sequence.choice_index, state)
-                else:
-                    token = (slot.salt + (start + count) * _STRIDE) % self.config.vocab_size
+            for end in range(first, count + 1) if row in sampled else ():
+                token = 0 if row in errors else self._sample(slot, context[: start + end], start + end, states[end - 1])
+                if self.config.nan is not None and self.config.nan in new[first:end]:
+                    failed_samples.add(len(tokens))
                 slot.last_sampled = token
                 tokens.append(token)
                 logprobs.append(None if slot.sequence.params.logprobs is None else TokenLogprob(token, -1.0))
         assert at == len(ids), "input ids do not add up"
-        bounds = np.arange(len(tokens) + 1, dtype=np.int32)
+        assert len(tokens) == plan.num_samples, "samples do not add up"
+        if len(plan.num_drafts):
+            self._failed_samples[plan.step_id] = failed_samples
+        bounds = plan.sample_bounds
         reported = tuple(logprobs) if any(entry is not None for entry in logprobs) else ()
         return StepResult(
             plan.step_id, np.array(tokens, np.int32), bounds, reported, tuple(errors.items()), tuple(prompt_logprobs),
             tuple(pooled),
         )  # fmt: skip
+
+    def _sample(self, slot: _Slot, context: Sequence[int], position: int, state: State) -> int:
+        if self.config.verify:
+            return next_token(context, slot.sequence.params, self.config, slot.sequence.choice_index, state)
+        return (slot.salt + position * _STRIDE) % self.config.vocab_size
+
+    def _confirm(self, plan: StepPlan, result: StepResult) -> StepResult:
+        """Keep the tokens of each row up to the first one that is not its draft; forget the other drafts."""
+        tokens, drafts, bounds = result.tokens.tolist(), plan.next_drafts.tolist(), plan.sample_bounds.tolist()
+        failed = self._failed_samples.pop(plan.step_id)
+        kept: list[int] = []
+        cu_tokens = [0]
+        for sample_row, (first, end) in enumerate(pairwise(bounds)):
+            last = first
+            while last + 1 < end and tokens[last] == drafts[last] and last + 1 not in failed:
+                last += 1
+            kept += range(first, last + 1)
+            cu_tokens.append(len(kept))
+            row = int(plan.sample_rows[sample_row])
+            slot = int(plan.slots[row])
+            self._slots[slot].last_sampled = tokens[last]
+            num_known = int(plan.start_positions[row] + plan.num_new_tokens[row]) - (end - 1 - last)
+            if self._states is not None:
+                self._states.reject(slot, num_known)
+        logprobs = tuple(result.logprobs[index] for index in kept) if result.logprobs else ()
+        return replace(result, tokens=result.tokens[kept], cu_tokens=np.array(cu_tokens, np.int32), logprobs=logprobs)
 
     def _pooled(
         self, sequence: NewSequence, context: Sequence[int], start: int, count: int
@@ -265,11 +304,16 @@ class FakeRunner:
             "masks for other rows than the plan's masked samples"
         )
         tokens, logprobs, errors = result.tokens.copy(), list(result.logprobs), dict(result.row_errors)
+        bounds = plan.sample_bounds
         for sample_index, bits in masks.by_row().items():
-            row = int(plan.sample_rows[sample_index])
+            sample_row = int(bounds.searchsorted(sample_index, side="right")) - 1
+            row = int(plan.sample_rows[sample_row])
             if row in errors:
                 continue
             token = masked_token(int(tokens[sample_index]), bits, self.config.vocab_size)
+            if token is None and sample_index > bounds[sample_row]:
+                self._failed_samples[plan.step_id].add(sample_index)
+                continue
             if token is None:
                 errors[row] = NoAllowedToken("no token is left that the structured output allows")
                 continue

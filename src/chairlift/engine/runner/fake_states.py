@@ -57,8 +57,8 @@ class FakeStates:
         self._tokens[sequence.slot] = list(sequence.token_ids)
         self._states[sequence.slot] = None
 
-    def advance(self, slot: int, start: int, token_ids: Sequence[int], saves: Mapping[int, int]) -> State:
-        """Run the recurrence over a row's tokens and save its states; returns the last one.
+    def advance(self, slot: int, start: int, token_ids: Sequence[int], saves: Mapping[int, int]) -> list[State]:
+        """Run the recurrence over a row's tokens and save its states; returns the state after each token.
 
         `saves` has the checkpoint by the number of new tokens after which the state is saved.
         """
@@ -69,12 +69,21 @@ class FakeStates:
         assert known[start:end] == list(token_ids[: len(known) - start]), f"slot {slot} gets tokens of another sequence"
         known[start:end] = token_ids
         assert set(saves) <= set(range(1, len(token_ids) + 1)), f"states of a row after {sorted(saves)} tokens"
+        states = []
         for count, token in enumerate(token_ids, start=1):
             state = advance_state(state, (token,))
+            states.append(state)
             if count in saves:
                 self._checkpoints[saves[count]] = state
         self._states[slot] = state
-        return state
+        return states
+
+    def reject(self, slot: int, num_known: int) -> None:
+        """Forget the drafts behind the first num_known tokens of a slot, whose state no row may continue."""
+        known = self._tokens[slot]
+        if len(known) > num_known:
+            del known[num_known:]
+            self._states[slot] = None
 
     def lose(self, plan: StepPlan) -> None:
         """Leave any state where a plan that failed has, or would have, written one."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from math import ceil
 
 from chairlift.core.errors import ChairliftError, DeadlineUnreachable, RequestTimeout, TimeoutTooShort
 from chairlift.engine.scheduler.step_cost_model import StepCostModel
@@ -17,9 +18,12 @@ Unreachable = DeadlineUnreachable | TimeoutTooShort
 class Deadlines:
     """Watches the sequences that have a timeout.
 
-    The lower bound of a request's time is its uncached prompt, prefilled alone, plus one step for each output token
-    that it must produce: all of them when only the length limit can end it. The bound uses the measured step times,
-    with slack. The wait in the queue and the other running sequences add to it.
+    The lower bound of a request's time is its uncached prompt, prefilled alone, plus one step for each tokens_per_step
+    of the output tokens that it must produce: all of them when only the length limit can end it. The bound uses the
+    measured step times, with slack. The wait in the queue and the other running sequences add to it.
+
+    Attributes:
+        tokens_per_step: tokens of a step that a sequence with drafts may have; 1 without drafts.
     """
 
     def __init__(self, times: StepCostModel, max_chunk: int) -> None:
@@ -30,6 +34,7 @@ class Deadlines:
         self._num_rejected = 0
         self._known_prompt_steps = 0
         self._probe: Sequence | None = None
+        self.tokens_per_step = 1.0
 
     def rejection(self, sequence: Sequence, cached_tokens: int, now: float) -> Unreachable | None:
         """Return why a request is rejected; None when it is accepted, also as the probe of the estimate."""
@@ -89,7 +94,8 @@ class Deadlines:
                     heappush(self._heap, (deadline - needed, arrival, sequence))
 
     def _seconds(self, prompt_tokens: int, outputs: int) -> float:
-        return self._times.lower_bound_ms(prompt_tokens, self._max_chunk, outputs - 1) / 1e3
+        num_steps = ceil((outputs - 1) / self.tokens_per_step)
+        return self._times.lower_bound_ms(prompt_tokens, self._max_chunk, num_steps) / 1e3
 
     def _prune(self) -> None:
         """Drop sequences that have finished."""

@@ -1,5 +1,6 @@
 """RunningScheduler: gives tokens of a step to running sequences; chooses victims when blocks run out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -54,8 +55,10 @@ class RunningScheduler:
         self._cache = cache
         self._sequence_table = sequence_table
 
-    def classify(self, sequences: list[Sequence]) -> RunningSets:
-        """Sort sequences by what they need."""
+    def classify(
+        self, sequences: list[Sequence], awaits_samples: Callable[[Sequence], bool] | None = None
+    ) -> RunningSets:
+        """Sort sequences by what they need; leave out those for which `awaits_samples` says so."""
         sets = RunningSets()
         ready, needs_block, prefilling = sets.decode_ready, sets.decode_needs_block, sets.prefilling
         for sequence in sequences:
@@ -63,12 +66,14 @@ class RunningScheduler:
             known = len(sequence.token_ids) + sequence.num_pending_samples
             start = sequence.num_scheduled_tokens
             # No token can be scheduled while the samples in flight reach its length limit, or while its grammar, which
-            # makes the mask of the next token, has not seen them.
+            # makes the mask of the next token, has not seen them, or how many of its drafts are right is not known.
             if (
                 known >= sequence.max_length
                 or known == start
-                or (sequence.num_pending_samples and sequence.grammar is not None)
+                or (sequence.num_pending_samples and (sequence.grammar is not None or sequence.drafts))
             ):
+                continue
+            if awaits_samples is not None and sequence.num_pending_samples and awaits_samples(sequence):
                 continue
             if known - start > 1:
                 prefilling.append(sequence)

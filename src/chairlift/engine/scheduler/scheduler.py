@@ -26,10 +26,12 @@ from chairlift.core.errors import (
 )
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.drafters.base import Drafter
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest
 from chairlift.engine.scheduler.deadlines import Deadlines
+from chairlift.engine.scheduler.draft_planner import DraftPlanner
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.sequence_table import SequenceTable
 from chairlift.engine.scheduler.state_checkpoint_planner import StateCheckpointPlanner
@@ -64,6 +66,7 @@ class Scheduler:
         self._step_scheduler = StepScheduler(
             config, cache, sequence_table, limits.lookahead, self.step_times, self._deadlines
         )
+        self._draft_planner: DraftPlanner | None = None
         self._suspects: list[list[Sequence]] = []
         self._checkpoints = (
             StateCheckpointPlanner(cache, self.running, min(limits.max_model_len, limits.max_cached_tokens))
@@ -79,6 +82,19 @@ class Scheduler:
         self._steps = 0
         self._block_size, self._caching = cache.config.block_size, cache.config.enable_prefix_caching
         self._windowed = any(window is not None for window in cache.config.windows)
+
+    def use_drafters(self, drafters: Items[Drafter], max_drafts: int) -> None:
+        """Let drafters guess at most max_drafts tokens of each sequence in a step, from the next step on."""
+        self._draft_planner = self._step_scheduler.draft_planner = DraftPlanner(
+            self.config,
+            self.cache,
+            self.table,
+            drafters,
+            times=self.step_times,
+            vocab_size=self.limits.vocab_size,
+            max_drafts=max_drafts,
+        )
+        self.table.on_removed = self._draft_planner.forget
 
     # -- intake ----------------------------------------------------------------------------------------------------
 
@@ -159,6 +175,9 @@ class Scheduler:
         sequence = next(iter(group.open.values())) if index is None else group.open.get(index)
         if sequence is None:
             return None
+        # A choice that a stop string ends is aborted.
+        if index is not None and self._draft_planner is not None:
+            self._draft_planner.learn(sequence)
         return self.table.finish(sequence, FinishReason.ABORT, now, alone=index is not None)
 
     def expire(self, now: float) -> list[EngineOutput]:
@@ -248,11 +267,7 @@ class Scheduler:
         """Apply the result of the oldest in-flight step; returns the new outputs."""
         step = self.in_flight_steps.popleft()
         assert step.plan.step_id == result.step_id, f"got step {result.step_id}, expected {step.plan.step_id}"
-        self._record_step_time(step, now)
-        if self._retries:
-            self._record_retries(step)
-        if not self._retries:
-            self.table.oom_backoff.record_success(self.table.limits.max_batch_tokens)
+        self._record_success(step, now)
         row_errors = dict(result.row_errors)
         if self._checkpoints is not None and (step.state_saves or step.state_loads):
             self._checkpoints.commit(step, row_errors)
@@ -262,14 +277,13 @@ class Scheduler:
         slow_rows: Iterable[int] = range(len(step.ends))
         row_logprobs, pooled = dict(result.prompt_logprobs), dict(result.pooled)
         sampled, bounds = result.tokens.tolist(), result.cu_tokens.tolist()
-        # The fast path takes row i's token by its index: each sample row must have exactly one.
-        if not (row_errors or row_logprobs or result.logprobs) and len(sampled) == len(step.plan.sample_rows):
+        # The fast path takes row i's token by its index: each of its sample rows must have exactly one.
+        if not (row_errors or row_logprobs or result.logprobs) and bounds[step.num_decodes] == step.num_decodes:
             slow_rows = self._commit_plain_decodes(step, sampled[: step.num_decodes], outputs)
         ends, epochs, samples = step.ends, step.epochs, step.sample_indices
         for row in slow_rows:
             sequence, sample = step.sequences[row], samples[row]
-            if sample >= 0:
-                sequence.num_pending_samples -= 1
+            num_drafts = sequence.end_samples() if sample >= 0 else 0
             # Aborted or failed while the step was in flight: its last output has gone out.
             if sequence.status is SequenceStatus.FINISHED:
                 continue
@@ -278,7 +292,7 @@ class Scheduler:
                 continue
             # A preempted sequence has lost the keys of these tokens, but its sample below is still right: that depends
             # only on the tokens before it.
-            if epochs[row] == sequence.epoch:
+            if epochs[row] == sequence.epoch and not num_drafts:
                 self._advance_computed(sequence, ends[row])
                 if sequence.pooled_states is not None:
                     sequence.pooled_states.add(pooled.get(row), ends[row] - step.starts[row])
@@ -291,14 +305,29 @@ class Scheduler:
                 first, last = bounds[sample], bounds[sample + 1]
                 token_logprobs = result.logprobs[first:last] if result.logprobs else ()
                 tokens = tuple(sampled[first:last])
-                outputs.append(self._append_tokens(sequence, tokens, token_logprobs, prompt_logprobs, now))
+                is_current = epochs[row] == sequence.epoch
+                verified = (step, row) if num_drafts and is_current else None
+                outputs.append(
+                    self._append_tokens(
+                        sequence, tokens, token_logprobs, prompt_logprobs, now, num_drafts=num_drafts, verified=verified
+                    )
+                )
             elif prompt_logprobs:
                 outputs.append(
                     EngineOutput(
                         sequence.request_id, choice_index=sequence.choice_index, prompt_logprobs=prompt_logprobs
                     )
                 )
+        if self._checkpoints is not None:
+            self._checkpoints.release_drafts(step)
         return outputs
+
+    def _record_success(self, step: InFlightStep, now: float) -> None:
+        self._record_step_time(step, now)
+        if self._retries:
+            self._record_retries(step)
+        if not self._retries:
+            self.table.oom_backoff.record_success(self.table.limits.max_batch_tokens)
 
     def _commit_plain_decodes(self, step: InFlightStep, tokens: list[int], outputs: list[EngineOutput]) -> list[int]:
         """Append one token for each plain decode row; return all other rows, chunks included.
@@ -385,15 +414,16 @@ class Scheduler:
             self._checkpoints.roll_back(step)
         self._has_lost_states |= self._has_state
         for sequence, epoch, start, end, sample in (rows := step.rows):
-            if sample >= 0:
-                sequence.num_pending_samples -= 1
+            num_drafts = sequence.end_samples() if sample >= 0 else 0
+            if num_drafts and error is not None:
+                sequence.may_have_drafts = False
             # A sequence that was preempted since has no tokens scheduled, and may have started again.
             if sequence.status is SequenceStatus.RUNNING and sequence.epoch == epoch:
                 sequence.num_scheduled_tokens = start
                 # The runner may have applied any part of the plan, so the next one sends the whole state (ADR 0002).
                 sequence.is_in_runner = False
                 if self._has_state:
-                    self._retries[sequence] = max(end, self._retries.get(sequence, 0))
+                    self._retries[sequence] = max(end - num_drafts, self._retries.get(sequence, 0))
                 if sequence in step.forked:  # the first block was not copied
                     size = self._block_size
                     sequence.num_scheduled_tokens = sequence.num_computed_tokens = start // size * size
@@ -406,8 +436,8 @@ class Scheduler:
             return []
         survivors = [row.sequence for row in rows if row.sequence.epoch == row.epoch]
         survivors = [sequence for sequence in survivors if sequence.status is SequenceStatus.RUNNING]
-        # One row, not one survivor: only a step of this sequence alone proves that it is at fault.
-        if len(rows) == 1:
+        # One row, not one survivor: only a step of this sequence alone, without drafts, proves that it is at fault.
+        if len(rows) == 1 and not len(plan.num_drafts):
             cause = error if isinstance(error, RequestFailed) else ForwardFailed(f"the model raised: {error}")
             return [self.table.finish(sequence, FinishReason.ERROR, now, error=cause) for sequence in survivors]
         if self._has_state and self._suspects:
@@ -419,9 +449,17 @@ class Scheduler:
 
     def _append_tokens(
         self, sequence: Sequence, tokens: tuple[int, ...], logprobs: tuple[TokenLogprob | None, ...],
-        prompt_logprobs: tuple[TokenLogprob, ...], now: float,
+        prompt_logprobs: tuple[TokenLogprob, ...], now: float, *, num_drafts: int = 0,
+        verified: tuple[InFlightStep, int] | None = None,
     ) -> EngineOutput:  # fmt: skip
-        """Append new tokens, up to the one that ends the choice."""
+        """Append new tokens, up to the one that ends the choice.
+
+        Args:
+            sequence, tokens, logprobs, prompt_logprobs, now: what was sampled, and when.
+            num_drafts: drafts of the row; all of `tokens` but the last one are confirmed drafts.
+            verified: a step and its row with drafts, whose computed tokens are not confirmed yet.
+        """
+        num_confirmed = len(tokens) - 1
         if is_first := not sequence.has_first_token:
             sequence.has_first_token = True
             sequence.timeline_recorder.record("first_token", now)
@@ -429,6 +467,8 @@ class Scheduler:
         reason: FinishReason | None = None
         error: ChairliftError | None = None
         for place, token in enumerate(tokens):
+            if verified is not None:
+                self._confirm_computed(sequence, *verified, place)
             try:
                 reason = sequence.append_token(token)
             except StructuredOutputFailed as failure:
@@ -439,14 +479,23 @@ class Scheduler:
                 tokens, logprobs = tokens[:kept], logprobs[:kept]
                 break
         self.counters.output_tokens += len(tokens)
+        if num_drafts and self._draft_planner is not None:
+            num_confirmed = min(num_confirmed, len(tokens))
+            self.counters.record_drafts(num_drafts, num_confirmed)
+            self._draft_planner.record(sequence, num_drafts, num_confirmed)
         # Preempted with this sample in flight: its input has grown while it waits.
         if sequence.status is SequenceStatus.WAITING:
             self.table.waiting_tokens += len(tokens)
         entries = tuple(entry for entry in logprobs if entry is not None) if logprobs else ()
         if reason is not None:
+            if error is None and self._draft_planner is not None:
+                self._draft_planner.learn(sequence)
+                self._deadlines.tokens_per_step = self._draft_planner.most_tokens_per_step
             return self.table.finish(
                 sequence, reason, now, error=error, tokens=tokens, logprobs=entries, prompt_logprobs=prompt_logprobs
             )
+        if verified is not None:
+            self._reject_drafts(sequence, *verified)
         if self._caching and sequence.status is SequenceStatus.WAITING:
             sequence.update_block_hashes(self._block_size)
         return EngineOutput(
@@ -457,6 +506,22 @@ class Scheduler:
             choice_index=sequence.choice_index,
             prompt_logprobs=prompt_logprobs,
         )
+
+    def _confirm_computed(self, sequence: Sequence, step: InFlightStep, row: int, place: int) -> None:
+        """Confirm the known token of a row with drafts (place 0), or the draft in that place, which was sampled."""
+        position = step.starts[row] + 1 + place
+        self._advance_computed(sequence, position)
+        if self._checkpoints is not None:
+            self._checkpoints.publish_draft(step, row, position)
+
+    def _reject_drafts(self, sequence: Sequence, step: InFlightStep, row: int) -> None:
+        """Take back the tokens and blocks of the drafts that are not confirmed, and the state behind them."""
+        sequence.num_scheduled_tokens = sequence.num_computed_tokens
+        if sequence.num_computed_tokens < step.ends[row]:
+            assert sequence.table is not None
+            self.cache.trim(sequence.table, sequence.num_computed_tokens)
+            if self._checkpoints is not None:
+                self._checkpoints.load_draft(step, row, sequence.num_computed_tokens)
 
     def _finish_pooled(self, sequence: Sequence, now: float) -> EngineOutput:
         """Finish a request whose whole prompt is computed with its embedding; its token is dropped."""

@@ -5,7 +5,7 @@ open ──► deferred ──enqueue──► waiting ──start_running──
                                   └─────────preempt──────────┘
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from chairlift.core.engine_output import EngineOutput, FinishReason, TokenLogprob
 from chairlift.core.errors import ChairliftError
@@ -36,6 +36,7 @@ class SequenceTable:
         pending_outputs: last outputs that the engine loop has not fetched yet.
         waiting_tokens: tokens of waiting sequences, still to be computed.
         oom_backoff: bounds a step after one that ran out of memory.
+        on_removed: called with each sequence that has ended, in any way; or None.
     """
 
     def __init__(self, config: SchedulerConfig, cache: KVCacheManager) -> None:
@@ -52,6 +53,7 @@ class SequenceTable:
         self.pending_outputs: list[EngineOutput] = []
         self.waiting_tokens = 0
         self.oom_backoff = OOMBackoff()
+        self.on_removed: Callable[[Sequence], None] | None = None
         self._free_slots = list(reversed(range(config.max_running_sequences)))
         self.limits = EngineLimits(
             max_running_requests=config.max_running_sequences, max_batch_tokens=config.max_batch_tokens,
@@ -225,6 +227,8 @@ class SequenceTable:
         group.remove(sequence)
         sequence.status = SequenceStatus.FINISHED
         sequence.finish_reason, sequence.error = reason, error
+        if self.on_removed is not None:
+            self.on_removed(sequence)
         sequence.timeline_recorder.record("finished", now, reason if error is None else error.code)
         return sequence.timeline_recorder.build()
 

@@ -9,15 +9,20 @@ A sequence's state is saved at ends of full blocks, under the hashes of these bl
                or was preempted leaves a state near its end.
 
 A save is skipped where the state is in the pool already, or while all checkpoints are held.
+
+A state cannot be cut back. So a row with drafts saves its state after its known token and after each draft but the
+last, and where not all drafts are confirmed, the sequence's next step loads the state after those that are.
 """
 
 from bisect import bisect_right
 from collections.abc import Container, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from chairlift.core.request import GenerateRequest
+from chairlift.engine.config import CacheConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.kv.state_checkpoint_pool import NO_CHECKPOINT, CheckpointId
 from chairlift.engine.scheduler.in_flight_step import InFlightStep, StateSave
@@ -35,19 +40,28 @@ MAX_ROLLING_SHARE = 0.5
 """Share of a full pool that the rolling states of running sequences may take from other conversations."""
 
 
+MAX_DRAFT_SHARE = 0.25
+"""Share of the pool that the states behind drafts may take."""
+
+
+NO_DRAFT_STATES: Mapping[tuple[int, int], CheckpointId] = MappingProxyType({})
+
+
 class StepStates(NamedTuple):
     """The states that a step loads and saves.
 
     Attributes:
         loads: checkpoints that it loads, held by the step from now on.
         saves: states that it saves.
-        load_rows, save_rows: both as StepPlan has them.
+        load_rows, save_rows: both as StepPlan has them, drafts included.
+        draft_states: see InFlightStep.
     """
 
     loads: tuple[CheckpointId, ...] = ()
     saves: tuple[StateSave, ...] = ()
     load_rows: Int32 = NO_LOADS
     save_rows: Int32 = NO_SAVES
+    draft_states: Mapping[tuple[int, int], CheckpointId] = NO_DRAFT_STATES
 
 
 NO_STATES = StepStates()
@@ -68,6 +82,8 @@ class StateCheckpointPlanner:
         self._cache, self._pool, self._block_size = cache, cache.checkpoints, cache.config.block_size
         self._running = running
         self._num_rolling_in_flight = 0
+        self._draft_checkpoints: dict[Sequence, list[CheckpointId]] = {}  # of the step that is filled
+        self._num_draft_states = 0  # of it and of the steps in flight
         self.interval = checkpoint_interval(longest_prompt, self._pool.total, self._block_size)
 
     def positions(self, request: GenerateRequest) -> tuple[int, ...]:
@@ -83,28 +99,52 @@ class StateCheckpointPlanner:
         """Return the end of the last block that an equal prompt can share."""
         return (num_prompt_tokens - 1) // self._block_size * self._block_size
 
-    def plan(
-        self, new_to_runner: list[Sequence], sequences: list[Sequence], starts: list[int], ends: list[int]
-    ) -> StepStates:
+    def plan(self, sequences: list[Sequence], starts: list[int], ends: list[int]) -> StepStates:
         """Return the states of a step with these rows; allocates checkpoints for those that it saves."""
         loads = []
-        for sequence in new_to_runner:
+        for sequence in sequences:
             assert sequence.table is not None
             if (checkpoint := self._cache.take_checkpoint(sequence.table)) != NO_CHECKPOINT:
                 loads.append((checkpoint, sequence.slot))
-        saves = []
+        saves, drafts, save_rows = [], dict[tuple[int, int], CheckpointId](), list[tuple[int, int, CheckpointId]]()
         for row, (sequence, start, end) in enumerate(zip(sequences, starts, ends, strict=True)):
+            if sequence.drafts:
+                for position, checkpoint in self._take_drafts(sequence, start, end):
+                    drafts[row, position] = checkpoint
+                    save_rows.append((row, position - start, checkpoint))
+                continue
             for position, is_rolling in self._positions_to_save(sequence, start, end):
                 if (checkpoint := self._allocate(sequence, position, is_rolling=is_rolling)) != NO_CHECKPOINT:
                     saves.append(StateSave(row, position, checkpoint, is_rolling))
+                    save_rows.append((row, position - start, checkpoint))
                     self._num_rolling_in_flight += is_rolling
-        if not loads and not saves:
+        if not loads and not save_rows:
             return NO_STATES
-        save_rows = [(save.row, save.position - starts[save.row], save.checkpoint) for save in saves]
         return StepStates(
             tuple(checkpoint for checkpoint, _ in loads), tuple(saves),
-            np.array(loads, np.int32) if loads else NO_LOADS, np.array(save_rows, np.int32) if saves else NO_SAVES,
+            np.array(loads, np.int32) if loads else NO_LOADS,
+            np.array(save_rows, np.int32) if save_rows else NO_SAVES, drafts,
         )  # fmt: skip
+
+    def _take_drafts(self, sequence: Sequence, start: int, end: int) -> Iterator[tuple[int, CheckpointId]]:
+        """Yield (position, checkpoint) of the states to save in a row with drafts."""
+        yield from enumerate(self._draft_checkpoints.pop(sequence), start=start + 1)
+        # The slot has this state; it is saved for other sequences alone.
+        if end % self._block_size == 0 and (checkpoint := self._pool.allocate()) is not None:
+            self._num_draft_states += 1
+            yield end, checkpoint
+
+    @property
+    def max_drafts(self) -> int:
+        """For how many more drafts of the step that is filled there are checkpoints."""
+        return min(self._pool.num_available, int(MAX_DRAFT_SHARE * self._pool.total) - self._num_draft_states)
+
+    def allocate_drafts(self, sequence: Sequence, count: int) -> None:
+        """Allocate the checkpoints of a row with `count` drafts, at most max_drafts, in the step that is filled."""
+        checkpoints = [checkpoint for _ in range(count) if (checkpoint := self._pool.allocate()) is not None]
+        assert len(checkpoints) == count, "more drafts than checkpoints"
+        self._num_draft_states += count
+        self._draft_checkpoints[sequence] = checkpoints
 
     def _positions_to_save(self, sequence: Sequence, start: int, end: int) -> Iterator[tuple[int, bool]]:
         """Yield (position, is rolling) of the states to save in a row that computes tokens start to end - 1."""
@@ -163,11 +203,41 @@ class StateCheckpointPlanner:
         # Where an equal sequence has saved this state, that one replaces it.
         sequence.rolling_checkpoint = block_hash if is_own else None
 
+    def publish_draft(self, step: InFlightStep, row: int, position: int) -> None:
+        """Publish a confirmed state of a row with drafts, where it is at the end of a block."""
+        if position % self._block_size or (row, position) not in step.draft_states:
+            return
+        sequence, checkpoint = step.sequences[row], step.draft_states[row, position]
+        if self._pool.lookup(sequence.block_hashes[position // self._block_size - 1]) is None:
+            is_rolling = position not in sequence.checkpoint_positions
+            self._publish(sequence, position, checkpoint, is_rolling=is_rolling)
+
+    def load_draft(self, step: InFlightStep, row: int, position: int) -> None:
+        """Let a sequence's next step load the state at that position, behind which its drafts were not confirmed."""
+        table = step.sequences[row].table
+        assert table is not None
+        table.checkpoint = step.draft_states.pop((row, position))
+        self._num_draft_states -= 1
+
+    def release_drafts(self, step: InFlightStep) -> None:
+        """Release the states behind drafts of a committed step."""
+        for checkpoint in step.draft_states.values():
+            self._pool.free(checkpoint)
+        self._num_draft_states -= len(step.draft_states)
+        if step.draft_states:
+            step.draft_states.clear()
+
     def roll_back(self, step: InFlightStep) -> None:
         """Give back the checkpoints of a step whose result does not count."""
         self._num_rolling_in_flight -= sum(save.is_rolling for save in step.state_saves)
+        self._num_draft_states -= len(step.draft_states)
         for checkpoint in step.checkpoints:
             self._pool.free(checkpoint)
+
+
+def can_save_drafts(config: CacheConfig) -> bool:
+    """Return whether the pool of checkpoints has room for a state behind a draft."""
+    return config.shares_states and int(MAX_DRAFT_SHARE * config.num_state_checkpoints) > 0
 
 
 def checkpoint_interval(longest_prompt: int, num_checkpoints: int, block_size: int) -> int:

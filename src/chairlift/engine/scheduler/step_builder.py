@@ -6,6 +6,7 @@ rolled back, `is_in_runner` is False: their next row begins at position 0 or its
 """
 
 from array import array
+from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -17,6 +18,7 @@ from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.state_checkpoint_planner import NO_STATES, StateCheckpointPlanner
 from chairlift.engine.sequence import Sequence
 from chairlift.engine.step_plan import LAST_SAMPLED, Int32, StepPlan
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 
 
 class PrefillMeter(Protocol):
@@ -42,7 +44,8 @@ class StepBuilder:
         has_grammars: whether any open sequence has a grammar.
         meter: a further bound on prompt tokens, or None.
         checkpoints: plans which states the step loads and saves; None where none are shared.
-        decodes: sequences that get one token, in order.
+        decodes: sequences that get one known or sampled token, in order.
+        drafting: those of them that have drafts, too.
         chunks: prompt tokens of each other sequence, in order.
         new_blocks: blocks that a sequence got in this step.
         copies: (from, to) of blocks that a sequence starts with a copy of.
@@ -56,6 +59,7 @@ class StepBuilder:
     meter: PrefillMeter | None = None
     checkpoints: StateCheckpointPlanner | None = None
     decodes: list[Sequence] = field(default_factory=list)
+    drafting: dict[Sequence, None] = field(default_factory=dict)
     chunks: dict[Sequence, int] = field(default_factory=dict)
     new_blocks: dict[Sequence, list[NewBlock]] = field(default_factory=dict)
     copies: dict[Sequence, list[tuple[int, int]]] = field(default_factory=dict)
@@ -80,6 +84,15 @@ class StepBuilder:
         self.decodes += sequences
         self.tokens_left -= len(sequences)
 
+    def add_drafts(self, sequence: Sequence, drafts: tuple[int, ...], grammars: tuple[GrammarMatcher, ...]) -> None:
+        """Give drafts to a decoding sequence of this step, all of whose tokens are known; nothing is removed later.
+
+        `grammars` are copies of its grammar after each draft; empty without a grammar.
+        """
+        self.drafting[sequence] = None
+        sequence.drafts, sequence.draft_grammars = drafts, grammars
+        self.tokens_left -= len(drafts)
+
     def remove(self, sequence: Sequence) -> None:
         """Take back the tokens and blocks of a sequence in this step."""
         self.new_blocks.pop(sequence, None)
@@ -98,10 +111,12 @@ class StepBuilder:
         blocks; for the others it has their new blocks only.
         """
         chunks = sorted(self.chunks.items(), key=lambda item: item[1] != 1)
-        decodes, count_decodes = self.decodes, len(self.decodes)
-        sequences = decodes + [sequence for sequence, _ in chunks]
+        drafting = self.drafting
+        decodes = [each for each in self.decodes if each not in drafting] if drafting else self.decodes
+        count_decodes = len(decodes)
+        sequences = [*decodes, *(sequence for sequence, _ in chunks), *drafting]
         starts = [sequence.num_scheduled_tokens for sequence in sequences]
-        counts = [1] * count_decodes + [count for _, count in chunks]
+        counts = [1] * count_decodes + [count for _, count in chunks] + [1 + len(each.drafts) for each in drafting]
         ends = [start + count for start, count in zip(starts, counts, strict=True)]
         # commit() relies on this: decode row i has sample i.
         samples = list(range(count_decodes))
@@ -121,11 +136,11 @@ class StepBuilder:
                 sample_rows.append(row)
             else:
                 samples.append(-1)
-        masked = _masked(sequences, sample_rows) if self.has_grammars else []
+        num_drafts = _add_draft_rows(drafting, input_ids, samples, sample_rows) if drafting else []
+        masked, masked_by = _masked(sequences, sample_rows, num_drafts) if self.has_grammars else ([], ())
         # Listed before _new_block_rows() marks them as known to the runner.
         new_to_runner = [sequence for sequence in sequences if not sequence.is_in_runner]
-        planner = self.checkpoints
-        states = NO_STATES if planner is None else planner.plan(new_to_runner, sequences, starts, ends)
+        states = NO_STATES if self.checkpoints is None else self.checkpoints.plan(sequences, starts, ends)
         plan = StepPlan(
             step_id=step_id,
             released_slots=released,
@@ -140,13 +155,13 @@ class StepBuilder:
             masked_samples=_packed(masked),
             state_loads=states.load_rows,
             state_saves=states.save_rows,
+            num_drafts=_packed(num_drafts),
         )
-        singles = count_decodes + sum(1 for _, count in chunks if count == 1)
+        num_prefill_tokens = sum(count for _, count in chunks if count > 1)
         epochs = [sequence.epoch for sequence in sequences]
         return InFlightStep(
-            plan, sequences, epochs, starts, ends, samples, count_decodes, len(input_ids) - singles, now,
-            frozenset(self.copies), tuple(sequences[sample_rows[place]] for place in masked),
-            states.loads, states.saves,
+            plan, sequences, epochs, starts, ends, samples, count_decodes, num_prefill_tokens, now,
+            frozenset(self.copies), masked_by, states.loads, states.saves, dict(states.draft_states),
         )  # fmt: skip
 
     def _new_block_rows(self, new_to_runner: list[Sequence]) -> Int32:
@@ -162,9 +177,37 @@ class StepBuilder:
         return _table(rows, 4)
 
 
-def _masked(sequences: list[Sequence], sample_rows: list[int]) -> list[int]:
-    """Return the sample indices whose sequence has a grammar."""
-    return [place for place, row in enumerate(sample_rows) if sequences[row].grammar is not None]
+def _add_draft_rows(
+    drafting: Iterable[Sequence], input_ids: list[int], samples: list[int], sample_rows: list[int]
+) -> list[int]:
+    """Append the rows of sequences with drafts to a step's ids, samples and sample rows.
+
+    Returns the drafts of each sample row.
+    """
+    num_drafts = [0] * len(sample_rows)
+    for sequence in drafting:
+        count = len(sequence.drafts)
+        input_ids += (sequence.token_ids[-1], *sequence.drafts)
+        sequence.num_scheduled_tokens += 1 + count
+        sequence.num_pending_samples += 1 + count
+        sample_rows.append(len(samples))
+        samples.append(len(num_drafts))
+        num_drafts.append(count)
+    return num_drafts
+
+
+def _masked(
+    sequences: list[Sequence], sample_rows: list[int], num_drafts: list[int]
+) -> tuple[list[int], tuple[tuple[Sequence, GrammarMatcher], ...]]:
+    """Return the samples of sequences with a grammar, and (sequence, its grammar before the sample) of each."""
+    masked, masked_by, sample = list[int](), list[tuple[Sequence, GrammarMatcher]](), 0
+    for sample_row, row in enumerate(sample_rows):
+        sequence, num_samples = sequences[row], 1 + num_drafts[sample_row] if num_drafts else 1
+        if sequence.grammar is not None:
+            masked += range(sample, sample + num_samples)
+            masked_by += [(sequence, each) for each in (sequence.grammar, *sequence.draft_grammars)]
+        sample += num_samples
+    return masked, tuple(masked_by)
 
 
 def _next_ids(decodes: list[Sequence]) -> list[int]:

@@ -12,6 +12,8 @@ the machine. It reads no clock; the caller passes durations.
 from dataclasses import dataclass
 from math import inf, sqrt
 
+import numpy as np
+
 from chairlift.engine.step_plan import StepPlan
 
 DECAY = 0.99
@@ -46,9 +48,9 @@ class StepFeatures:
     """The features of a step that its duration depends on.
 
     Attributes:
-        rows: sequences with one token that is sampled.
+        rows: sequences with one token that is sampled, and tokens of the sequences with drafts.
         prompt_tokens: tokens of all other rows.
-        tokens_read: context tokens of those `rows`, summed.
+        tokens_read: context tokens of the sequences that have these `rows`, summed.
         pairs: context tokens of each prompt token, summed.
     """
 
@@ -63,12 +65,16 @@ class StepFeatures:
         starts = plan.start_positions
         if num_decodes == plan.num_rows:  # the usual step; a list sum is fastest here
             return cls(num_decodes, 0, sum(starts.tolist()) + num_decodes, 0.0)
-        counts = plan.num_new_tokens[num_decodes:].astype(float)
+        counts = plan.num_new_tokens.astype(float)
+        decodes = np.arange(plan.num_rows) < num_decodes
+        if len(plan.num_drafts):
+            decodes[plan.sample_rows[plan.num_drafts > 0]] = True
+        prompts = ~decodes
         return cls(
-            rows=num_decodes,
-            prompt_tokens=int(counts.sum()),
-            tokens_read=int(starts[:num_decodes].sum()) + num_decodes,
-            pairs=float((counts * (starts[num_decodes:] + (counts + 1) / 2)).sum()),
+            rows=int(counts[decodes].sum()),
+            prompt_tokens=int(counts[prompts].sum()),
+            tokens_read=int((starts + counts)[decodes].sum()),
+            pairs=float((counts * (starts + (counts + 1) / 2))[prompts].sum()),
         )
 
     @property
@@ -132,6 +138,16 @@ class StepCostModel:
     def expected_ms(self, features: StepFeatures) -> float:
         """Predict the milliseconds of a step."""
         return sum([number * term for number, term in zip(self._numbers, features.terms, strict=True)])
+
+    @property
+    def row_ms(self) -> float:
+        """Milliseconds that one more row adds to a step of rows with one token.
+
+        At most those of a prompt token: where the number of rows has not changed for long, the model cannot tell their
+        cost from that of the step itself.
+        """
+        row, token = self._numbers[1] / SCALE[1], self._numbers[2] / SCALE[2]
+        return min(row, token) if self.prompt_steps else row
 
     def prefill_ms(self, count: int, context_tokens: int) -> float:
         """Predict the milliseconds that `count` prompt tokens after context_tokens others add to a step."""

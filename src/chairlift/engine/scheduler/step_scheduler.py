@@ -6,6 +6,7 @@
     3. the waiting queue        in its order, likewise, when the whole input fits with a growth reserve; for its head
                                 running sequences may be preempted (priority_preemption.py)
     4. long prompts             what is left, oldest first
+    5. drafts                   in a step without prompt tokens (draft_planner.py)
 
 That is `mixed`; a batching policy may put 1 last, bound the prompt tokens, or start no waiting sequence
 (batching_policy.py).
@@ -37,6 +38,7 @@ from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
 from chairlift.engine.queue_wait_by_reason import WaitReason
 from chairlift.engine.scheduler.batching_policy import StepContext, make_batching_policy
 from chairlift.engine.scheduler.deadlines import Deadlines, Unreachable
+from chairlift.engine.scheduler.draft_planner import DraftPlanner
 from chairlift.engine.scheduler.itl_controller import ItlController
 from chairlift.engine.scheduler.priority_preemption import PriorityPreemption
 from chairlift.engine.scheduler.running_scheduler import MAX_PARALLEL_PREFILLS, RunningScheduler
@@ -50,7 +52,11 @@ MAX_SKIPPED_WAITING = 128
 
 
 class StepScheduler:
-    """Fills steps from one SequenceTable; remembers only how the last pass over the queue ended."""
+    """Fills steps from one SequenceTable; remembers only how the last pass over the queue ended.
+
+    Attributes:
+        draft_planner: gives drafts to decoding sequences; None for none.
+    """
 
     def __init__(
         self,
@@ -72,6 +78,7 @@ class StepScheduler:
         self._preemption = PriorityPreemption(
             config, cache, sequence_table, self._running_scheduler, deadlines, lookahead
         )
+        self.draft_planner: DraftPlanner | None = None
         self._num_newly_scheduled = 0
         self._stopped_by: WaitReason | None = None
         self._turn = 0  # index of the running sequence that comes first in a step too small for all
@@ -83,7 +90,14 @@ class StepScheduler:
         if builder.tokens_left < len(sequence_table.running):
             self._schedule_in_turn(builder, now)
             return
-        running_sets = running_scheduler.classify(list(sequence_table.running.values()))
+        planner = self.draft_planner
+        running = list(sequence_table.running.values())
+        # Where a prompt has tokens in this step, no sequence will have drafts.
+        may_wait = planner is not None and builder.num_in_flight and not len(sequence_table.waiting)
+        awaits_samples = planner.awaits_samples if planner is not None and may_wait and planner.pays(running) else None
+        running_sets = running_scheduler.classify(running, awaits_samples)
+        if awaits_samples is not None and running_sets.prefilling:
+            running_sets = running_scheduler.classify(running)
         allowance = self._batching.decide(StepContext(
             running=len(sequence_table.running), num_decoding=running_sets.num_decoding,
             num_prefilling=len(running_sets.prefilling), free_share=pool.available / pool.usable,
@@ -115,6 +129,8 @@ class StepScheduler:
         # Where no prompt has a token, decoding sequences run in any case: the engine must not stand still.
         if allowance.prompts_first and (allowance.generating or not builder.num_rows):
             running_scheduler.schedule_decodes(builder, running_sets, now)
+        if planner is not None:
+            planner.schedule(builder)
         self._stopped_by = reason
         sequence_table.wait_clock.set(reason or WaitReason.BUDGET, now)
 

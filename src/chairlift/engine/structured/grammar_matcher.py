@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from chairlift.core.errors import InvalidRequest, StructuredOutputFailed, StructuredOutputTooComplex
@@ -19,6 +20,8 @@ EXCEEDED_LIMIT = re.compile(
 
 BITS = 32
 """Tokens in one int32 word of a mask."""
+MAX_WAIT_SECONDS = 0.002
+"""How long the engine thread waits for a mask that it needs before it can guess tokens; later it does not guess any."""
 MAX_ERROR_CHARS = 300
 """Characters of a library's error that an error message repeats."""
 
@@ -32,12 +35,21 @@ class MaskBatch:
         runs_without_gil: whether the thread that computes the masks does not need the GIL any more.
     """
 
-    __slots__ = ("bits", "done", "runs_without_gil")
+    __slots__ = ("_is_late", "bits", "done", "runs_without_gil")
 
     def __init__(self, bits: Int32) -> None:
         self.bits = bits
         self.done: Future[None]
         self.runs_without_gil = False
+        self._is_late = False
+
+    def wait_briefly(self) -> bool:
+        """Return whether all masks are computed; the first call waits for up to MAX_WAIT_SECONDS."""
+        if not self._is_late and not self.done.done():
+            with suppress(TimeoutError):
+                self.done.exception(MAX_WAIT_SECONDS)
+            self._is_late = True
+        return self.done.done()
 
 
 class GrammarMatcher:
@@ -46,16 +58,27 @@ class GrammarMatcher:
     Attributes:
         width: int32 words of a mask.
         is_terminated: whether no token can follow.
+        is_after_drafts: whether it has consumed tokens that may be wrong; then a mask that fails allows no token, so
+            that the sample is not reached.
         pending_mask: batch and row of the mask of the next token, while or after it is computed; None after each token.
     """
 
-    __slots__ = ("_failure", "_has_final_token", "_matcher", "is_terminated", "pending_mask", "width")
+    __slots__ = (
+        "_failure",
+        "_has_final_token",
+        "_matcher",
+        "is_after_drafts",
+        "is_terminated",
+        "pending_mask",
+        "width",
+    )
 
     def __init__(self, matcher: "LLMatcher", width: int) -> None:
         self._matcher = matcher
         self._failure: StructuredOutputFailed | None = None
         self._has_final_token = False  # try_advance() has consumed the token that terminates it
         self.width = width
+        self.is_after_drafts = False
         self.pending_mask: tuple[MaskBatch, int] | None = None
         self.is_terminated: bool = matcher.is_stopped()
 
@@ -63,10 +86,43 @@ class GrammarMatcher:
         """Return an independent copy in the same state."""
         return GrammarMatcher(self._matcher.deep_copy(), self.width)
 
+    def after_each(self, drafts: Sequence[int]) -> "tuple[GrammarMatcher, ...]":
+        """Return copies that have consumed 1, 2, ... of the drafts; ends before one that is not allowed or is final.
+
+        Returns none while a thread computes the mask of the next token and does not end soon.
+        """
+        copies: list[GrammarMatcher] = []
+        matcher = self if self._failure is None and drafts and self._is_unused() else None
+        for draft in drafts:
+            matcher = None if matcher is None else matcher.copy()
+            if matcher is None or not matcher.try_advance(draft):
+                break
+            matcher.is_after_drafts = True
+            copies.append(matcher)
+        return tuple(copies)
+
+    def forced_tokens(self) -> tuple[int, ...]:
+        """Return the next tokens of the text that the grammar forces, as the tokenizer encodes it. Never raises.
+
+        Returns none while a thread computes the mask of the next token and does not end soon.
+        """
+        if self._failure is not None or self.is_terminated or not self._is_unused():
+            return ()
+        try:
+            # A copy, so that whatever the library computes for this changes no mask and fails no output.
+            return tuple(self._matcher.deep_copy().compute_ff_tokens())
+        except BaseException:  # a panic of the library is not an Exception
+            return ()
+
+    def _is_unused(self) -> bool:
+        """Return whether no thread computes its mask, after a short wait: the library refuses any other use then."""
+        return self.pending_mask is None or self.pending_mask[0].wait_briefly()
+
     def fill(self, row: Int32) -> None:
         """Write which tokens may come next, int32 [width], one bit a token, lowest first.
 
-        Never raises: allows every token where the mask exceeds the limits of a step, and keeps the error.
+        Never raises: where the mask exceeds the limits of a step, it keeps the error and allows every token, or none
+        if it is after drafts.
         """
         error_text = ""
         if self._failure is None:
@@ -84,7 +140,12 @@ class GrammarMatcher:
             self._failure = _error_of(error_text)
         if self._failure is not None:
             # The row is sampled all the same: the error is raised where its token is appended.
-            row[:] = -1
+            row[:] = self.failed_mask
+
+    @property
+    def failed_mask(self) -> int:
+        """Each word of a mask that cannot be computed."""
+        return 0 if self.is_after_drafts else -1
 
     def check(self) -> None:
         """Raise the first error. Raises StructuredOutputFailed."""

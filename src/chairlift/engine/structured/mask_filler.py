@@ -39,4 +39,4 @@ class MaskFiller:
         try:
             grammar.fill(row)
         except BaseException:  # no memory even for the message: advance() still rejects a token that is not allowed
-            row.fill(-1)
+            row.fill(grammar.failed_mask)

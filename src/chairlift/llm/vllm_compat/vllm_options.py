@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 _ONE_COPY = in_names(reasons.ONE_COPY)
 _GRAPHS = in_names(reasons.GRAPHS)
+_SPECULATION = in_names(reasons.SPECULATION)
 _PARTIAL_PREFILLS = in_names(reasons.PARTIAL_PREFILLS)
 
 VLLM_OPTIONS: Mapping[str, ForeignOption] = {
@@ -47,7 +48,7 @@ VLLM_OPTIONS: Mapping[str, ForeignOption] = {
     "prefix_caching_hash_algo": no_effect("the hash is always collision resistant"),
     "disable_cascade_attn": no_effect("attention does not cascade"),
     "num_scheduler_steps": no_effect("a step produces one token; overlap=True keeps two steps in flight"),
-    "num_lookahead_slots": no_effect(reasons.NO_SPECULATION),
+    "num_lookahead_slots": no_effect("drafts use what a step leaves free"),
     "use_v2_block_manager": no_effect("there is one block manager"),
     "calculate_kv_scales": no_effect("a KV cache of 8-bit floats has scales of 1"),
     "guided_decoding_backend": no_effect(reasons.ONE_IMPLEMENTATION),
@@ -88,9 +89,8 @@ VLLM_OPTIONS: Mapping[str, ForeignOption] = {
     "enable_lora": refused(reasons.NO_ADAPTERS, False),
     "max_loras": refused(reasons.NO_ADAPTERS, 1),
     "max_lora_rank": refused(reasons.NO_ADAPTERS, 16),
-    "speculative_config": refused(reasons.NO_SPECULATION),
-    "speculative_model": refused(reasons.NO_SPECULATION),
-    "num_speculative_tokens": refused(reasons.NO_SPECULATION),
+    "speculative_model": refused(_SPECULATION),
+    "num_speculative_tokens": refused(_SPECULATION),
     "limit_mm_per_prompt": refused(reasons.TEXT_ONLY, {}),
     "mm_processor_kwargs": refused(reasons.TEXT_ONLY),
     "allowed_local_media_path": refused(reasons.TEXT_ONLY, ""),

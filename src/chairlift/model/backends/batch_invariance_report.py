@@ -1,8 +1,18 @@
-"""batch_invariance, refuse_deterministic: whether a request has the same tokens in any batch."""
+"""batch_invariance, is_batch_invariant, refuse_deterministic: whether a request has the same tokens in any batch."""
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.layers.causal_lm_protocol import TakesPlans
+
+
+def is_batch_invariant(loaded: LoadedModel, *, deterministic: bool) -> bool:
+    """Return whether a request has the same tokens in any batch; `deterministic` is the option.
+
+    Of transformers' modules some may compute in torch although attention is native.
+    """
+    is_native = loaded.attention is not None and isinstance(loaded.model, TakesPlans)
+    return is_native or deterministic or loaded.config.dtype == "float64"
 
 
 def batch_invariance(loaded: LoadedModel, *, deterministic: bool) -> str:

@@ -126,8 +126,8 @@ class DecoderProgram:
         self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], request: LogitsRequest,
         states: StateCache | None = None,
     ) -> LMHeadOutput:  # fmt: skip
-        """Run a plan and the lm_head on its sample rows, in one call. Raises as run_step does."""
-        count = len(plan.sample_rows)
+        """Run a plan and the lm_head on its samples, in one call. Raises as run_step does."""
+        count = plan.num_samples
         self.lm_head.prepare(count, request)
         self.run_step(plan, tables, kv, states, ctypes.byref(self.lm_head.call))
         return self.lm_head.output(count, request)
@@ -142,16 +142,16 @@ class DecoderProgram:
 
         Raises MemoryError, TokenOutOfRange, and RuntimeError for a slot, row or block that does not exist.
         """
-        call, rows, tokens, samples = self._plan, plan.num_rows, plan.num_tokens, len(plan.sample_rows)
+        call, rows, tokens, sample_tokens = self._plan, plan.num_rows, plan.num_tokens, plan.sample_tokens
         if tokens > self._reserved_tokens:
             self._reserve(tokens)
-        size = 3 * rows + tokens + samples
+        size = 3 * rows + tokens + len(sample_tokens)
         if size > len(self._packed_inputs):
             self._packed_inputs = np.empty(2 * size, np.int32)
             call.packed_inputs = self._packed_inputs.ctypes.data
-        columns = plan.slots, plan.num_new_tokens, plan.start_positions, plan.input_ids, plan.sample_rows
+        columns = plan.slots, plan.num_new_tokens, plan.start_positions, plan.input_ids, sample_tokens
         np.concatenate(columns, out=self._packed_inputs[:size])
-        call.num_rows, call.num_tokens, call.num_samples = rows, tokens, samples
+        call.num_rows, call.num_tokens, call.num_samples = rows, tokens, len(sample_tokens)
         if tables.blocks is not self._block_tables():
             self._set_tables(tables)
         call.caches = self._caches_of(kv)

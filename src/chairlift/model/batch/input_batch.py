@@ -107,7 +107,7 @@ class SlotBlockTables:
             positions=_move_and_wait(_pad(positions, more), device),
             cu_seqlens_q=_move_and_wait(cu_q, device),
             seq_lens=_move_and_wait(seq_lens, device),
-            logits_indices=_move_and_wait(cu_q[plan.sample_rows + 1] - 1, device),
+            logits_indices=_move_and_wait(plan.sample_tokens, device),
             groups=groups,
             cu_q_list=tuple(cu_q.tolist()),
             seq_lens_list=tuple(seq_lens.tolist()),

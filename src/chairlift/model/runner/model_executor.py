@@ -25,7 +25,7 @@ from chairlift.model.runner.input_batch_choice import InputBatch, host_tables
 from chairlift.model.runner.prompt_pooling import PooledRows, PromptPooling
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 from chairlift.model.sampling.prompt_logprobs import PromptLogprobRows, PromptLogprobs
-from chairlift.model.sampling.sampler import Sampler, SamplerOutput
+from chairlift.model.sampling.sampler import DraftTokens, Sampler, SamplerOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class PendingSample:
 
     Attributes:
         plan: the plan of the step.
-        head: computes the requested lm_head output of the sample rows, after the layers where these have not run;
+        head: computes the requested lm_head output of the samples, after the layers where these have not run;
             None where no token is needed.
         prompt_logprobs: prompt logprobs by row.
         row_errors: errors of prompt logprobs by row.
@@ -82,26 +82,27 @@ class ModelExecutor:
         pooled = self.prompt_pooling.compute(plan, hidden)
         if self.prompt_pooling.needs_no_token(plan):
             return PendingSample(plan, None, prompt_logprobs, row_errors, pooled)
-        # Where every row has one token, its state needs no gathering.
-        is_all = np.array_equal(plan.sample_rows, np.arange(len(hidden)))
+        # Where every token is sampled after, the states need no gathering.
+        is_all = np.array_equal(plan.sample_tokens, np.arange(len(hidden)))
         # Without masks to wait for, all states are used before the next step overwrites them.
         states = hidden if is_all and not waits else hidden.index_select(0, sample_indices)
         return PendingSample(plan, partial(self.loaded.model.head, states), prompt_logprobs, row_errors, pooled)
 
     def sample(self, pending: PendingSample, masks: TokenMasks | None) -> StepResult:
         """Sample tokens from the lm_head output of a computed step."""
-        plan, output = pending.plan, SamplerOutput(np.zeros(len(pending.plan.sample_rows), np.int32))
+        plan = pending.plan
+        output = SamplerOutput.of_rows(np.zeros(len(plan.sample_rows), np.int32))
         if pending.head is not None:
-            slots = plan.slots[plan.sample_rows].astype(np.int64)
-            output = self.sampler.sample(pending.head, slots, masks)
-            self.tables.store_sampled(slots, output.tokens)
+            drafts = DraftTokens(plan.sample_bounds, plan.next_drafts) if len(plan.num_drafts) else None
+            output = self.sampler.sample(pending.head, plan.sample_slots.astype(np.int64), masks, drafts)
+            self.tables.store_sampled(plan.slots[plan.sample_rows].astype(np.int64), output.last_tokens)
         row_errors: dict[int, ChairliftError] = dict(pending.row_errors)
         for index, error in sorted(output.row_errors.items()):
             row_errors.setdefault(int(plan.sample_rows[index]), error)
         return StepResult(
             step_id=plan.step_id,
             tokens=output.tokens,
-            cu_tokens=np.arange(len(output.tokens) + 1, dtype=np.int32),
+            cu_tokens=output.cu_tokens,
             logprobs=output.logprobs,
             row_errors=tuple(row_errors.items()),
             prompt_logprobs=pending.prompt_logprobs,
@@ -131,7 +132,7 @@ class ModelExecutor:
         """
         if self.plan_model is not None:
             hidden = self.plan_model.forward_plan(plan, host_tables(self.tables), self.kv, self.states)
-            return hidden, torch.from_numpy(plan.num_new_tokens.cumsum()[plan.sample_rows] - 1)
+            return hidden, torch.from_numpy(plan.sample_tokens)
         inputs = self.tables.inputs(plan, self.loaded.device)
         step = None if self.states is None else self.states.step(plan)
         context = ForwardContext(

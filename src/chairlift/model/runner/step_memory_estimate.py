@@ -5,6 +5,7 @@ memory_shapes derives the sizes of a block and of a step before the model is loa
 
 from dataclasses import dataclass
 
+from chairlift.engine.step_plan import MIN_STEP_SAMPLES
 from chairlift.model.attention.torch_paged import GATHER_BYTES, MAX_CACHED_INDICES, MAX_QUERIES
 from chairlift.model.batch.kv_cache_shape import KVCacheShape, kv_cache_shape
 from chairlift.model.config.layer_groups import LayerGroups
@@ -58,7 +59,9 @@ class ActivationShape:
         queries, longest = min(self.max_batch_tokens, self.max_model_len, MAX_QUERIES), self.max_model_len
         mask_widths = [queries + (longest if window is None else min(longest, window)) for window in {*self.windows}]
         masks = queries * (self.itemsize * (sum(mask_widths) + max(mask_widths)) + 2 * max(mask_widths))
-        rows = self.max_running_requests * self.vocab_size
+        # Drafts are sampled after, too; see DraftPlanner.
+        samples = max(self.max_running_requests, min(MIN_STEP_SAMPLES, self.max_batch_tokens))
+        rows = samples * self.vocab_size
         # Raw logits, the same in the sampling dtype, and a copy of some of these rows.
         logits = rows * (self.itemsize + 2 * (8 if self.itemsize > 4 else 4))
         # Distribution, running sums and order of one chunk of rows, in float64 and int64, with a sort's workspace.

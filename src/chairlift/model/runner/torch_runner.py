@@ -25,7 +25,7 @@ from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.kv_pages import allocate_kv
 from chairlift.model.attention.registry import make_backend
 from chairlift.model.attention.thread_count_check import ThreadCheckedAttention
-from chairlift.model.backends.batch_invariance_report import batch_invariance
+from chairlift.model.backends.batch_invariance_report import batch_invariance, is_batch_invariant
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.batch.kv_cache_shape import KVCacheShape, check_num_blocks
@@ -142,6 +142,7 @@ class TorchRunner:
             hidden_size=loaded.config.hidden_size,
             device=str(loaded.device),
             is_asynchronous=self._engine.is_asynchronous,
+            no_drafts_reason=_no_drafts_reason(self._engine, deterministic=config.deterministic),
             facts=model_facts(loaded.weights_config, config.quantization, loaded.kept),
             startup_report=(
                 ("model", f"{_shown_model(config.model)} ({loaded.config.architecture})"),
@@ -379,6 +380,17 @@ def _length_reason(config: RunnerConfig, loaded: LoadedModel, max_model_len: int
 def build(payload: bytes) -> Runner:
     """Build a runner from the bytes of a RunnerConfig: the factory "chairlift.model.runner.torch_runner:build"."""
     return TorchRunner(RunnerConfig.decode(payload))
+
+
+def _no_drafts_reason(engine: StepExecutor, *, deterministic: bool) -> str:
+    """Return why sequences get no drafts, "" where these change no token."""
+    if engine.is_asynchronous:
+        return "a CUDA device samples each sequence once in a step"
+    if not is_batch_invariant(engine.loaded, deterministic=deterministic):
+        return "rounding depends on the batch, so that drafts could change tokens"
+    if any(shape.partial_chunk() is not None for shape in engine.loaded.model.state_shapes):
+        return "layers keep states of whole chunks only, so that drafts could not be taken back"
+    return ""
 
 
 def _attention_kind(config: RunnerConfig, loaded: LoadedModel) -> tuple[str, str, str]:

@@ -3,6 +3,10 @@
 raw logits ──► processed (penalties, bias, bans, processors, masks) ──► greedy: argmax, lowest id among equal logits
     │                                                              └──► else: one sample of the truncated distribution
     └──► logprobs                                                             (truncated_sampling.py, philox.py)
+
+A sequence with drafts has a row for its next token and one after each draft. They are sampled one after the other, as
+in steps of one token: a row counts if the samples before it are the drafts, and only then is it sampled at all.
+So processors are called once a position, in order: a row that fails is not sampled again in the sequence's next step.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,18 +43,46 @@ Allowed = Mapping[int, Int32]
 
 
 @dataclass(frozen=True, slots=True)
-class SamplerOutput:
-    """The sampled tokens of R rows.
+class DraftTokens:
+    """The drafts of S sequences, which have R rows of logits together.
 
     Attributes:
-        tokens: int32 [R]; meaningless (but an id of the vocabulary) where a row failed.
-        logprobs: one entry per row, or empty if no row requests logprobs.
-        row_errors: the error of each failed row.
+        bounds: int32 [S + 1]; rows bounds[i] to bounds[i + 1] - 1 are those of sequence i, in order of position.
+        next_drafts: int32 [R], the draft behind each row; NO_DRAFT (below any id) behind the last one of a sequence.
+    """
+
+    bounds: Int32
+    next_drafts: Int32
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerOutput:
+    """The sampled tokens of S sequences, N in all.
+
+    Attributes:
+        tokens: int32 [N]; meaningless (but an id of the vocabulary) where a sequence failed.
+        cu_tokens: int32 [S + 1]; tokens[cu_tokens[i]:cu_tokens[i + 1]] are those of sequence i, at least one.
+        logprobs: one entry per token, or empty if no sequence requests logprobs.
+        row_errors: the error of each sequence whose first row failed.
     """
 
     tokens: Int32
+    cu_tokens: Int32
     logprobs: tuple[TokenLogprob | None, ...] = ()
     row_errors: dict[int, ChairliftError] = field(default_factory=dict)
+
+    @classmethod
+    def of_rows(
+        cls, tokens: Int32, logprobs: tuple[TokenLogprob | None, ...] = (),
+        row_errors: dict[int, ChairliftError] | None = None,
+    ) -> "SamplerOutput":  # fmt: skip
+        """Return the output of sequences with one token each."""
+        return cls(tokens, np.arange(len(tokens) + 1, dtype=np.int32), logprobs, row_errors or {})
+
+    @property
+    def last_tokens(self) -> Int32:
+        """The last token of each sequence, int32 [S]."""
+        return self.tokens[self.cu_tokens[1:] - 1]
 
 
 class Sampler:
@@ -76,18 +108,21 @@ class Sampler:
         self._state.remove_slot(slot)
 
     def sample(
-        self, head: Callable[[LogitsRequest], LMHeadOutput], slots: Int64, masks: TokenMasks | None = None
-    ) -> SamplerOutput:
-        """Sample one token per row.
+        self, head: Callable[[LogitsRequest], LMHeadOutput], slots: Int64, masks: TokenMasks | None = None,
+        drafts: DraftTokens | None = None,
+    ) -> SamplerOutput:  # fmt: skip
+        """Sample one token per sequence, and one more behind each draft that was sampled.
 
         Args:
             head: returns the requested lm_head output of the R rows.
-            slots: int64 [R], the slot of each row; each once.
+            slots: int64 [R], the slot of each row; those of a sequence with drafts are equal.
             masks: the tokens that the grammars of some rows allow.
+            drafts: which rows are behind drafts; None where each slot has one row.
 
         Returns:
-            tokens, logprobs where requested, and the errors of single rows. An exception for one row becomes its row
-            error; an exception of the head is raised, and so is one of a device that has no memory or has failed.
+            tokens, logprobs where requested, and the errors of single sequences. An exception for one row becomes its
+            row error, or ends the tokens of its sequence where it is behind a draft and is the error of its
+            next row; an exception of the head is raised, and so is one of a device that has no memory or has failed.
         """
         request, later_masks = self._logits_request(slots, masks)
         output = head(request)
@@ -95,18 +130,56 @@ class Sampler:
         if request.masks is not None:
             self._apply_masked_argmax(output, request.masked_rows, slots, tokens, row_errors)
         logprobs: dict[int, TokenLogprob] = {}
-        if len(output.logits):
-            rows = np.array(
-                [row for row in np.flatnonzero(request.needs_logits).tolist() if row not in row_errors], np.int64
+        logits_index = request.needs_logits.cumsum() - 1
+        batch = _SampleBatch(output.logits, logits_index, slots, later_masks, tokens, logprobs, row_errors)
+        if drafts is None:
+            self._sample_once(batch, request, np.arange(len(slots)))
+            return SamplerOutput.of_rows(
+                tokens, tuple(map(logprobs.get, range(len(slots)))) if logprobs else (), row_errors
             )
-            if len(rows):
-                logits_index = request.needs_logits.cumsum() - 1
-                self._sample_rows(
-                    _SampleBatch(output.logits, logits_index, slots, later_masks, tokens, logprobs, row_errors), rows
-                )
+        return self._sample_behind_drafts(batch, request, drafts, _rows_without_tokens(len(slots), masks))
+
+    def _sample_once(self, batch: "_SampleBatch", request: LogitsRequest, rows: Int64) -> None:
+        """Sample rows of different slots, and add their tokens to the histories."""
+        row_errors = batch.row_errors
+        if len(batch.logits):
+            needing = rows[request.needs_logits[rows]]
+            if row_errors:
+                needing = np.array([row for row in needing.tolist() if row not in row_errors], np.int64)
+            if len(needing):
+                self._sample_rows(batch, needing)
         # Last, when the errors of all rows are known: a failed row has no output.
-        row_errors.update(self._state.observe(slots, tokens, list(row_errors)))
-        return SamplerOutput(tokens, tuple(map(logprobs.get, range(len(slots)))) if logprobs else (), row_errors)
+        failed = [place for place, row in enumerate(rows.tolist()) if row in row_errors] if row_errors else []
+        errors = self._state.observe(batch.slots[rows], batch.tokens[rows], failed)
+        row_errors.update({int(rows[place]): error for place, error in errors.items()})
+
+    def _sample_behind_drafts(
+        self, batch: "_SampleBatch", request: LogitsRequest, drafts: DraftTokens, is_masked_out: NDArray[np.bool_]
+    ) -> SamplerOutput:
+        """Sample the first row of each sequence, then the next rows of those whose samples are their drafts.
+
+        A row behind a draft that fails leaves its error to the sequence's next step. One whose mask allows no token
+        (bool [R]) is left to that step, since its mask may have failed.
+        """
+        tokens, errors, next_drafts = batch.tokens, batch.row_errors, drafts.next_drafts
+        counts = np.ones(len(drafts.bounds) - 1, np.int64)
+        sequences = np.arange(len(counts))
+        rows = drafts.bounds[:-1].astype(np.int64)
+        while len(rows):
+            self._sample_once(batch, request, rows)
+            failed = np.array([row in errors for row in rows.tolist()], bool)
+            counts[sequences[~failed]] = (rows - drafts.bounds[sequences] + 1)[~failed]
+            for row in rows[failed & (rows > drafts.bounds[sequences])].tolist():
+                self._state.slot_errors[int(batch.slots[row])] = errors[row]
+            confirmed = ~failed & (tokens[rows] == next_drafts[rows])
+            sequences, rows = sequences[confirmed], rows[confirmed] + 1
+            sequences, rows = sequences[~is_masked_out[rows]], rows[~is_masked_out[rows]]
+        first = drafts.bounds[:-1]
+        kept = np.concatenate([np.arange(row, row + count) for row, count in zip(first.tolist(), counts, strict=True)])
+        logprobs = tuple(batch.logprobs.get(row) for row in kept.tolist()) if batch.logprobs else ()
+        row_errors = {place: errors[row] for place, row in enumerate(first.tolist()) if row in errors}
+        cu_tokens = np.concatenate([[0], counts.cumsum()]).astype(np.int32)
+        return SamplerOutput(tokens[kept], cu_tokens, logprobs, row_errors)
 
     def _logits_request(self, slots: Int64, masks: TokenMasks | None) -> tuple[LogitsRequest, Allowed]:
         """Return the request to the head, and the masks of rows that need raw logits and are masked later."""
@@ -238,6 +311,14 @@ class _SampleBatch:
         if len(rows) == len(self.logits) and not copied:
             return self.logits
         return self.logits[torch.from_numpy(self.logits_index[rows]).to(self.logits.device)]
+
+
+def _rows_without_tokens(num_rows: int, masks: TokenMasks | None) -> NDArray[np.bool_]:
+    """Return which rows have a mask that allows no token, bool [R]."""
+    is_masked_out = np.zeros(num_rows, bool)
+    if masks is not None:
+        is_masked_out[masks.sample_indices] = ~masks.bitmask.any(axis=1)
+    return is_masked_out
 
 
 def _non_finite_rows(max_logits: Floats) -> list[int]:

@@ -42,6 +42,7 @@ class BaseRequest:
         structured_field: the body's field that constrains the output, "" where none does.
         user: the end user's name, for the log.
         ignored: names of fields that have no effect.
+        prediction: the text that the output is expected to be; None without one.
     """
 
     model: str
@@ -58,6 +59,7 @@ class BaseRequest:
     structured_field: str
     user: str
     ignored: tuple[str, ...]
+    prediction: str | None = None
 
 
 def common_fields(

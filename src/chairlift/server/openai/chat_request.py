@@ -12,7 +12,7 @@ from chairlift.server.openai.base_request import BaseRequest, common_fields
 from chairlift.server.openai.chat_template_fields import read_render_options
 from chairlift.server.openai.tool_choice import ToolChoice
 from chairlift.server.openai.tools_and_structured_output import ToolsAndStructuredOutput
-from chairlift.text.chat_messages import ChatMessages
+from chairlift.text.chat_messages import ChatMessages, flat_content
 from chairlift.text.chat_template import ChatTemplate, RenderOptions
 from chairlift.text.tool_formats.base import ToolFormat
 
@@ -40,15 +40,17 @@ def read_chat(
     messages = ChatMessages.parse(listed_messages(fields["messages"]), "" if template is None else template.text)
     _check_modalities(fields)
     answer = ToolsAndStructuredOutput.read(fields, tool_format, template, rendering)
+    prediction, unread_members = _prediction(fields.get("prediction"))
     logprobs = _take_logprobs(fields)
     _unite_output_limits(fields)
     common = common_fields(
-        fields, (*ignored, *unread, *messages.unread, *answer.ignored), answer.structured,
+        fields, (*ignored, *unread, *messages.unread, *answer.ignored, *unread_members), answer.structured,
         {"logprobs": logprobs, **answer.sampling},
     )  # fmt: skip
     return ChatRequest(
         **common, messages=messages, tools=answer.tools, logprobs=logprobs is not None, rendering=rendering,
         includes_reasoning=boolean("include_reasoning", fields.get("include_reasoning", True)),
+        prediction=prediction,
     )  # fmt: skip
 
 
@@ -59,6 +61,18 @@ def listed_messages(messages: Any) -> list[Any]:
     if not 0 < len(messages) <= MAX_MESSAGES:
         raise invalid_param("messages", f"must have 1 to {MAX_MESSAGES} messages, got {len(messages)}")
     return messages
+
+
+def _prediction(value: Any) -> tuple[str | None, list[str]]:
+    """Return the text of a prediction, None without one, and the names of its members without effect."""
+    if value is None:
+        return None, []
+    if not isinstance(value, dict):
+        raise invalid_param("prediction", f"must be an object, got {type(value).__name__}")
+    if (kind := value.get("type")) != "content":
+        raise invalid_param("prediction.type", f"must be 'content', got {format_short(kind)}")
+    unread = [f"prediction.{name}" for name in value if name not in ("type", "content")]
+    return flat_content(value.get("content"), "prediction.content"), unread
 
 
 def _check_modalities(fields: Mapping[str, Any]) -> None:

@@ -52,7 +52,7 @@ class RequestContext(Generic[RequestT]):
         return RequestOptions(
             request_id=self.replica.new_engine_request_id(self.request_id), priority=request.priority,
             tenant=self.tenant, timeout=self.timeout, resume=request.resume if resume is None else resume,
-            cache_salt=request.cache_salt,
+            cache_salt=request.cache_salt, prediction=request.prediction,
         )  # fmt: skip
 
 

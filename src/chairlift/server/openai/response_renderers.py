@@ -6,6 +6,7 @@ A chunk is a byte template around one choice; its beginning (id, model, time) is
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import orjson
@@ -83,6 +84,7 @@ class _ChunkTemplate:
         self._after = b'],"usage":null}' if request.include_usage else b"]}"
         self._envelope, self._num_prompt_tokens = envelope, num_prompt_tokens
         self._has_counts = request.has_continuous_usage
+        self._usage_object = partial(usage_object, has_prediction=request.prediction is not None)
 
     def choice(self, choice: dict[str, Any], positions: "_ResumedPositions") -> bytes:
         """Return the event of a choice; `positions` count the output tokens up to its end."""
@@ -96,7 +98,7 @@ class _ChunkTemplate:
 
     def usage(self, usage: Usage) -> bytes:
         """Return the event without a choice."""
-        return data_event(self._envelope + b',"choices":[],"usage":' + orjson.dumps(usage_object(usage)) + b"}")
+        return data_event(self._envelope + b',"choices":[],"usage":' + orjson.dumps(self._usage_object(usage)) + b"}")
 
 
 class _ResumedPositions:
@@ -219,7 +221,8 @@ class ChatRenderer:
         """See Renderer."""
         result = results[0]
         choices = [self._choice(output) for output in result.outputs]
-        body = {**self._meta.envelope("chat.completion"), "choices": choices, "usage": usage_object(result.usage)}
+        usage = usage_object(result.usage, has_prediction=self._request.prediction is not None)
+        body = {**self._meta.envelope("chat.completion"), "choices": choices, "usage": usage}
         if self._request.return_token_ids:
             body["prompt_token_ids"] = result.prompt_token_ids
         return body
@@ -336,14 +339,20 @@ def _progress_event(index: int, event: TextEvent, position: int, logprobs: dict[
     return named_event(b"progress", orjson.dumps(progress if logprobs is None else progress | {"logprobs": logprobs}))
 
 
-def usage_object(usage: Usage) -> dict[str, Any]:
-    """Return OpenAI's usage object."""
-    return {
+def usage_object(usage: Usage, *, has_prediction: bool = False) -> dict[str, Any]:
+    """Return OpenAI's usage object, for a request with a prediction with the counts of its tokens."""
+    counts: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
+    if has_prediction:
+        counts["completion_tokens_details"] = {
+            "accepted_prediction_tokens": usage.accepted_prediction_tokens,
+            "rejected_prediction_tokens": usage.rejected_prediction_tokens,
+        }
+    return counts
 
 
 def total(usages: Iterable[Usage]) -> Usage:
@@ -351,5 +360,6 @@ def total(usages: Iterable[Usage]) -> Usage:
     each = list(usages)
     return Usage(
         sum(usage.prompt_tokens for usage in each), sum(usage.completion_tokens for usage in each),
-        sum(usage.cached_tokens for usage in each),
+        sum(usage.cached_tokens for usage in each), sum(usage.accepted_prediction_tokens for usage in each),
+        sum(usage.rejected_prediction_tokens for usage in each),
     )  # fmt: skip

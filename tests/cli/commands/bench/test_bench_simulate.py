@@ -10,6 +10,7 @@ import pytest
 from chairlift.bench.fleet_simulation.load.conversations import CONVERSATION_LOADS
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, read_model
 from chairlift.bench.simulation.simulation import SimMachine
+from chairlift.bench.simulation.step_model_file import read_step_model
 from chairlift.cli.commands.bench import bench_simulate
 from chairlift.cli.main import main
 from chairlift.cli.settings import settings
@@ -110,6 +111,7 @@ def test_the_length_auto_is_that_of_the_simulated_cache(capsys: pytest.CaptureFi
         (("--fit", "/nowhere.json"), "cannot read /nowhere.json"),
         (("--fit", "a", "--step-times", "b"), "cannot be given together"),
         (("--noise", "-1"), "noise of the step model"),
+        (("--confirmed-drafts", "-1"), "confirmed_drafts of the step model"),
         (("--json", "/nowhere/x.json"), "there is no folder /nowhere"),
         (("--max-model-len", "20"), "request 0 of the workload"),
         (("--num-blocks", "0"), "--num-blocks must be at least 1, got 0"),
@@ -121,6 +123,17 @@ def test_invalid_input_is_one_sentence(
 ) -> None:
     assert main([*SMALL, *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_confirmed_drafts_make_decoding_faster_and_are_kept_for_a_plan(tmp_path: Path) -> None:
+    seconds, step_times = [], tmp_path / "steps.json"
+    for words in ((), ("--confirmed-drafts", "2", "--save-step-times", str(step_times))):
+        assert main([*SMALL, *words, "--json", str(tmp_path / "out.json")]) == 0
+        content = json.loads((tmp_path / "out.json").read_text())
+        seconds.append(content["latency_seconds"]["mean"])
+    assert seconds[1] < 0.8 * seconds[0]
+    assert read_step_model(str(step_times)).confirmed_drafts == 2
+    assert content["machine"]["step_times"]["confirmed_drafts"] == 2
 
 
 def test_every_setting_of_the_command_is_used() -> None:

@@ -132,6 +132,8 @@ def _step_model(arguments: argparse.Namespace, console: Console) -> SimStepModel
         )
         console.print_line(summary)
         model = replace(fitted.model, origin=summary, noise=0.0)
+    if arguments.confirmed_drafts is not None:
+        model = replace(model, confirmed_drafts=arguments.confirmed_drafts)
     if arguments.noise is not None:
         model = replace(model, noise=arguments.noise)
     if arguments.save_step_times is not None:

@@ -73,6 +73,7 @@ function Progress({ row }) {
   const x = (tokens) => (100 * tokens) / Math.max(1, total);
   const computed = Math.min(row.prompt_tokens, row.computed_tokens);
   const output = Math.min(row.output_tokens, total - row.prompt_tokens);
+  const numDrafts = (row.confirmed_drafts ?? 0) + (row.rejected_drafts ?? 0); // older servers do not send them
   return html`<svg class="progress" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
       <rect class="progress-back" width="100" height="8" />
       <rect class="progress-prompt" width=${x(row.prompt_tokens)} height="8" />
@@ -82,5 +83,7 @@ function Progress({ row }) {
     <span class="progress-text"><span class="visually-hidden">Prompt: </span>${count(row.prompt_tokens)}
       ${row.cached_tokens > 0 && html`<small> (${count(row.cached_tokens)} cached)</small>`}
       <span aria-hidden="true"> → </span><span class="visually-hidden">, output: </span>${count(row.output_tokens)}
-      <small> of ${count(row.max_output_tokens)}</small></span>`;
+      <small> of ${count(row.max_output_tokens)}</small>
+      ${numDrafts > 0 && html`<small class="drafts" title="guessed tokens that the model confirmed">, ${
+        count(row.confirmed_drafts)} of ${count(numDrafts)} drafts confirmed</small>`}</span>`;
 }

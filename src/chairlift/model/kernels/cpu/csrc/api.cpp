@@ -306,7 +306,7 @@ API int chairlift_run_on(
     }
 }
 
-// Runs a plan and, if lm_head is not null, the lm_head on its sample rows. Returns 0 or a PlanError.
+// Runs a plan and, if lm_head is not null, the lm_head on its samples. Returns 0 or a PlanError.
 // states: the buffer of the final hidden states.
 API int chairlift_run_plan(void* decoder, Plan* plan, int states, const LMHeadCall* lm_head) {
     try {
@@ -316,7 +316,7 @@ API int chairlift_run_plan(void* decoder, Plan* plan, int states, const LMHeadCa
         on.run(on.planned_step.step);
         const Buffer& hidden = on.buffers[states];
         const Rows rows = {hidden.data, hidden.kind == F32, hidden.stride, plan->num_samples};
-        if (lm_head) on.lm_head(rows, on.planned_step.sample_tokens(), *lm_head);
+        if (lm_head) on.lm_head(rows, plan->sample_tokens(), *lm_head);
         return NO_ERROR;
     } catch (...) {
         return OUT_OF_MEMORY;

@@ -7,7 +7,7 @@ namespace chairlift {
 PlanError PlannedStep::fill(Plan& plan) {
     ids_.resize(plan.num_tokens), positions_.resize(plan.num_tokens);
     cu_seqlens_q_.resize(plan.num_rows + 1), seq_lens_.resize(plan.num_rows);
-    sample_tokens_.resize(plan.num_samples), groups_.resize(plan.num_groups);
+    groups_.resize(plan.num_groups);
     if (const PlanError error = fill_tokens(plan)) return error;
     if (const PlanError error = check_saves(plan)) return error;
     table_width_ = (max_seq_len_ + plan.block_size - 1) / plan.block_size;
@@ -41,11 +41,9 @@ PlanError PlannedStep::fill_tokens(Plan& plan) {
         max_seq_len_ = std::max(max_seq_len_, seq_lens_[row]);
     }
     if (cu_seqlens_q_[plan.num_rows] != plan.num_tokens) return INVALID_PLAN;
-    for (int sample = 0; sample < plan.num_samples; sample++) {
-        const int32_t row = ids[plan.num_tokens + sample];
-        if (row < 0 || row >= plan.num_rows) return INVALID_PLAN;
-        sample_tokens_[sample] = cu_seqlens_q_[row + 1] - 1;
-    }
+    const int32_t* sample_tokens = plan.sample_tokens();
+    for (int sample = 0; sample < plan.num_samples; sample++)
+        if (sample_tokens[sample] < 0 || sample_tokens[sample] >= plan.num_tokens) return INVALID_PLAN;
     return NO_ERROR;
 }
 

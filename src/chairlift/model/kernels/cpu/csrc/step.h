@@ -47,7 +47,7 @@ constexpr int32_t LAST_SAMPLED = -1;
 struct Plan {
     int32_t num_rows, num_tokens, num_samples;
     const int32_t* packed_inputs;  // [num_rows] slots, [num_rows] numbers of new tokens, [num_rows] start positions,
-                                   // [num_tokens] ids or LAST_SAMPLED, [num_samples] rows to sample from
+                                   // [num_tokens] ids or LAST_SAMPLED, [num_samples] tokens to sample after
     const int32_t* last_sampled;   // [num_slots]
     const int32_t* block_tables;   // [num_groups][num_slots][max_blocks], -1: no block
     int32_t num_groups, num_slots, max_blocks, block_size, vocab_size;
@@ -58,6 +58,8 @@ struct Plan {
     int32_t num_saves;
     int32_t num_entries;           // of the states: slots and checkpoints
     const StepState* states;       // by index of the layer among those with states
+    // [num_samples] indices of the tokens to sample after.
+    const int32_t* sample_tokens() const { return packed_inputs + 3 * (size_t)num_rows + num_tokens; }
 };
 
 enum PlanError : int { NO_ERROR = 0, OUT_OF_MEMORY = -1, INVALID_TOKEN = -2, INVALID_PLAN = -3 };
@@ -68,9 +70,6 @@ public:
     // Fills `step`. Throws std::bad_alloc.
     PlanError fill(Plan& plan);
 
-    // [num_samples] the last token of each row to sample from.
-    const int32_t* sample_tokens() const { return sample_tokens_.data(); }
-
     Step step;
 
 private:
@@ -80,7 +79,7 @@ private:
 
     int32_t max_seq_len_ = 0, table_width_ = 0;
     std::vector<int64_t> ids_, positions_, slot_mapping_;
-    std::vector<int32_t> cu_seqlens_q_, seq_lens_, sample_tokens_, block_tables_;
+    std::vector<int32_t> cu_seqlens_q_, seq_lens_, block_tables_;
     std::vector<StepGroup> groups_;
 };
 

@@ -1,0 +1,1 @@
+"""Measures speculative decoding against plain decoding, on models that copy from their prompts."""
