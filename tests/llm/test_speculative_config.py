@@ -7,7 +7,8 @@ import pytest
 
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import ConfigError
-from chairlift.engine.config import SPECULATION_METHODS, SpeculationConfig
+from chairlift.engine.config import SpeculationConfig
+from chairlift.engine.drafters.registry import METHODS
 from chairlift.llm.build import validate_options
 from chairlift.llm.speculative_config import parse_speculative_config
 from chairlift.llm.vllm_compat.vllm_options import resolve_options
@@ -61,7 +62,7 @@ def test_what_does_not_exist_is_an_error_that_names_what_does(value: dict[str, A
 
 
 def test_methods_are_names_that_the_option_accepts() -> None:
-    for method in SPECULATION_METHODS:
+    for method in METHODS:
         value = {"method": method} | ({"model": "small"} if method == "draft_model" else {})
         assert validate_options({"speculative_config": value}).speculation.method == method
 

@@ -10,14 +10,14 @@ from chairlift.core.errors import ConfigError
 AUTO_LENGTH = "auto"
 """The value of max_model_len for as many tokens as the KV cache holds."""
 
-NO_DRAFTS = "none"
+OFF_METHOD = "none"
 """The method of speculative decoding without drafts."""
 
 AUTO_METHOD = "auto"
 """The method that combines what needs no second model."""
 
-SPECULATION_METHODS = (AUTO_METHOD, "ngram", "suffix", "prediction", "draft_model", NO_DRAFTS)
-"""Methods of speculative decoding that users can choose, under vLLM's names where it has them."""
+DRAFT_MODEL_METHOD = "draft_model"
+"""The method that needs a second model."""
 
 
 def _at_least(low: int, **options: int | None) -> None:
@@ -37,15 +37,15 @@ class SpeculationConfig:
     """Settings of speculative decoding, under vLLM's names.
 
     Attributes:
-        method: a name of drafters/registry.py; NO_DRAFTS for no drafts.
+        method: a name of drafters/registry.py; OFF_METHOD for no drafts.
         model: of method "draft_model": a folder, a GGUF file or a hub id of the draft model; "" for the other methods.
         num_speculative_tokens: most drafts of a sequence in one step.
         prompt_lookup_min: tokens at the end of a sequence that must occur before, so that what followed is proposed.
-        prompt_lookup_max: tokens at the end that are looked for first; fewer are tried down to prompt_lookup_min.
+        prompt_lookup_max: tokens at the end that are looked for first.
         suffix_max_bytes: memory for outputs of earlier requests, of method "suffix" only; the newest ones are kept.
     """
 
-    method: str = NO_DRAFTS
+    method: str = OFF_METHOD
     model: str = ""
     num_speculative_tokens: int = 16
     prompt_lookup_min: int = 3
@@ -62,6 +62,11 @@ class SpeculationConfig:
                 f"prompt_lookup_min must be at most prompt_lookup_max, got {self.prompt_lookup_min} and "
                 f"{self.prompt_lookup_max}", option="speculative_config",
             )  # fmt: skip
+
+    @property
+    def ngram_sizes(self) -> tuple[int, ...]:
+        """The numbers of last tokens that are looked up, the largest first."""
+        return tuple(sorted({self.prompt_lookup_min, self.prompt_lookup_max}, reverse=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

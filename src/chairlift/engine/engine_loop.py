@@ -16,10 +16,10 @@ from chairlift.core.errors import ChairliftError, ConfigError, EngineDead
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.engine.batch_recorder import BatchRecorder
 from chairlift.engine.batch_snapshot import BatchSnapshot
-from chairlift.engine.config import AUTO_METHOD, NO_DRAFTS, CacheConfig, SchedulerConfig
+from chairlift.engine.config import AUTO_METHOD, DRAFT_MODEL_METHOD, OFF_METHOD, CacheConfig, SchedulerConfig
 from chairlift.engine.drafters.base import Drafter
 from chairlift.engine.drafters.draft_model import MAX_STEP_TOKENS, DraftModelDrafter
-from chairlift.engine.drafters.registry import DRAFT_MODEL, make_drafters
+from chairlift.engine.drafters.registry import make_drafters
 from chairlift.engine.kv.cache_trimmer import CacheTrimmer
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits
@@ -129,12 +129,12 @@ class EngineLoop:
 
     def _start_draft_model(self) -> RunnerInfo | None:
         """Start the runner of the draft model, if the method needs it. Raises ConfigError."""
-        if self._config.speculation.method != DRAFT_MODEL:
+        if self._config.speculation.method != DRAFT_MODEL_METHOD:
             self._draft_runner = None
             return None
         if self._draft_runner is None:
             raise ConfigError(
-                f"method {DRAFT_MODEL!r} of speculation needs an engine that loads both models; this model was "
+                f"method {DRAFT_MODEL_METHOD!r} of speculation needs an engine that loads both models; this model was "
                 "loaded before; choose another method", option="speculative_config",
             )  # fmt: skip
         info = self._draft_runner.start()
@@ -154,7 +154,7 @@ class EngineLoop:
         if drafters := () if info.no_drafts_reason else self._make_drafters(info, draft_info):
             self.scheduler.use_drafters(drafters, config.num_speculative_tokens)
             line = f"{config.method}: up to {config.num_speculative_tokens} drafts of a sequence in a step"
-        elif config.method != NO_DRAFTS:
+        elif config.method != OFF_METHOD:
             line = f"off: {info.no_drafts_reason}"
             if config.method != AUTO_METHOD:
                 log.warning("speculative decoding by method %s is off: %s", config.method, info.no_drafts_reason)

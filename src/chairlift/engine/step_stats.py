@@ -13,7 +13,7 @@ class StepStats:
         step_id: id of the plan.
         num_sequences: rows of the step.
         num_tokens: tokens of the step, prompt and decoded ones.
-        num_prefill_tokens: tokens of rows with more than one.
+        num_prefill_tokens: tokens of rows with more than one, those with drafts left out.
         num_outputs: new output tokens of all sequences.
         context_tokens: context lengths, summed over the rows.
         prefill_pairs: pairs (token, token it attends to) of rows with more than one.

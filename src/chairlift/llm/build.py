@@ -13,9 +13,8 @@ import msgspec
 from chairlift.core.errors import ConfigError, InvalidRequest, ModelError, UnknownOption
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.client.inline import InlineClient
-from chairlift.engine.config import SchedulerConfig, with_auto_length
+from chairlift.engine.config import DRAFT_MODEL_METHOD, SchedulerConfig, with_auto_length
 from chairlift.engine.drafters.draft_model import MAX_STEP_TOKENS
-from chairlift.engine.drafters.registry import DRAFT_MODEL
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.ipc.engine_process import PrespawnedProcess
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
@@ -156,7 +155,7 @@ def prepare(
         if values.get("tokenizer") is not None and folder is not None and tokenizer is not None:
             _check_vocabulary(folder, runner.model_impl, tokenizer)
         draft = None
-        if scheduler.speculation.method == DRAFT_MODEL:
+        if scheduler.speculation.method == DRAFT_MODEL_METHOD:
             draft, runner = _draft_configs(scheduler.speculation.model, runner, folder, tokenizer)
         return PreparedService(
             model=DEMO if model is None else str(model), spec=RunnerSpec(factory, runner.encode()), scheduler=scheduler,
@@ -324,7 +323,7 @@ def _draft_configs(
     Raises ConfigError for a draft model with other tokens, and ModelError for one that does not exist.
     """
     if not model:
-        raise ConfigError(f"method {DRAFT_MODEL!r} of speculation needs a model", option="speculative_config")
+        raise ConfigError(f"method {DRAFT_MODEL_METHOD!r} of speculation needs a model", option="speculative_config")
     draft_folder = model_folder(model)
     draft = replace(
         runner, model="" if draft_folder is None else str(draft_folder), max_batch_tokens=MAX_STEP_TOKENS,

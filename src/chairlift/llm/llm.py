@@ -274,44 +274,27 @@ def _conversations(messages: Any) -> list[Sequence[Message]]:
 def _predictions(prediction: Predictions, count: int) -> Sequence[Prediction | None]:
     if prediction is None or isinstance(prediction, str):
         return [prediction] * count
-    if not isinstance(prediction, list | tuple):
-        raise InvalidRequest(
-            f"prediction must be a string, or a list with one entry per prompt, got {type(prediction).__name__}",
-            param="prediction",
-        )
-    if len(prediction) != count:
-        raise InvalidRequest(
-            f"prediction must have one entry per prompt: {count} prompts, {len(prediction)} entries", param="prediction"
-        )
-    return prediction
+    return _one_per_prompt("prediction", prediction, count, "a string, or a list with one entry per prompt")
 
 
 def _resumes(resume: Sequence[Resume] | None, count: int) -> Sequence[Resume]:
     if resume is None:
         return [()] * count
-    resume = plain(resume)
-    if not isinstance(resume, list | tuple):
-        raise InvalidRequest(
-            f"resume must be a list with one entry per prompt, got {type(resume).__name__}", param="resume"
-        )
-    if len(resume) != count:
-        raise InvalidRequest(
-            f"resume must have one entry per prompt: {count} prompts, {len(resume)} entries", param="resume"
-        )
-    return resume
+    return _one_per_prompt("resume", plain(resume), count, "a list with one entry per prompt")
 
 
-def _params(params: Params, count: int) -> list[SamplingParams | None]:
+def _params(params: Params, count: int) -> Sequence[SamplingParams | None]:
     if params is None or isinstance(params, SamplingParams):
         return [params] * count
-    if not isinstance(params, list | tuple):
+    return _one_per_prompt("sampling_params", params, count, "SamplingParams or a list of them", "SamplingParams")
+
+
+def _one_per_prompt(name: str, values: Any, count: int, expected: str, entries: str = "entries") -> Sequence[Any]:
+    """Return a list or tuple with one entry for each prompt. Raises InvalidRequest for anything else."""
+    if not isinstance(values, list | tuple):
+        raise InvalidRequest(f"{name} must be {expected}, got {type(values).__name__}", param=name)
+    if len(values) != count:
         raise InvalidRequest(
-            f"sampling_params must be SamplingParams or a list of them, got {type(params).__name__}",
-            param="sampling_params",
+            f"{name} must have one entry per prompt: {count} prompts, {len(values)} {entries}", param=name
         )
-    if len(params) != count:
-        raise InvalidRequest(
-            f"sampling_params must have one entry per prompt: {count} prompts, {len(params)} SamplingParams",
-            param="sampling_params",
-        )
-    return list(params)
+    return values

@@ -32,8 +32,9 @@ class Options(TypedDict, total=False):
         min_running_requests: lower bound of max_running_requests with tune_limits.
         min_batch_tokens: lower bound of max_batch_tokens with tune_limits.
         speculative_config: speculative decoding, which changes no output: "method" ("auto", "ngram", "suffix",
-            "draft_model", "none"), "num_speculative_tokens" (most drafts of a sequence in a step),
-            "prompt_lookup_min", "prompt_lookup_max", "model" (the draft model). When left out the method is "auto".
+            "prediction", "draft_model", "none"), "num_speculative_tokens" (most drafts of a sequence in a step),
+            "prompt_lookup_min", "prompt_lookup_max", "suffix_max_bytes", "model" (the draft model). When left out the
+            method is "auto".
         enable_prefix_caching: share the blocks of equal prefixes.
         overlap: keep two steps in flight; when left out only on a CUDA device.
         model_impl: "native" are Chairlift's own architectures, "transformers" its modules, "auto" whichever fits.

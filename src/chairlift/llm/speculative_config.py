@@ -5,12 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from chairlift.core.errors import ConfigError
-from chairlift.engine.config import AUTO_METHOD, SPECULATION_METHODS, SpeculationConfig
+from chairlift.engine.config import AUTO_METHOD, DRAFT_MODEL_METHOD, SpeculationConfig
+from chairlift.engine.drafters.registry import METHODS
 
 OPTION = "speculative_config"
-DRAFT_MODEL = "draft_model"
-"""Method that needs a model; the method where only a model is given, as in vLLM."""
-
 NUMBERS = ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max", "suffix_max_bytes")
 KEYS = ("method", *NUMBERS, "model")
 
@@ -61,14 +59,14 @@ def _method(given: Mapping[str, Any]) -> str:
     if model is not None and not isinstance(model, str):
         raise _error(f"has the model {model!r}; it must be the folder or the hub id of a model")
     if method is None:
-        return DRAFT_MODEL if model else AUTO_METHOD
-    if method not in SPECULATION_METHODS:
+        return DRAFT_MODEL_METHOD if model else AUTO_METHOD
+    if not isinstance(method, str) or method not in METHODS:
         raise _error(_unknown_method(method))
-    if method == DRAFT_MODEL and not model:
+    if method == DRAFT_MODEL_METHOD and not model:
         raise _error("has method 'draft_model' without a model; add the key 'model', with a folder or a hub id")
-    if model and method != DRAFT_MODEL:
+    if model and method != DRAFT_MODEL_METHOD:
         raise _error(f"has a model, which method {method!r} does not use; set method 'draft_model' or leave it out")
-    return str(method)
+    return method
 
 
 def _number(key: str, value: Any) -> int:
@@ -86,7 +84,7 @@ def _unknown_key(key: Any) -> str:
 
 
 def _unknown_method(method: Any) -> str:
-    exist = f"available are {', '.join(SPECULATION_METHODS)}"
+    exist = f"available are {', '.join(METHODS)}"
     if str(method).startswith(_DRAFT_HEADS) or str(method).endswith("_mtp"):
         return f"has method {method!r}, and draft heads are not supported; {exist}: 'auto' needs no second model"
     return f"has the unknown method {str(method)[:60]!r}; {exist}"

@@ -3,15 +3,15 @@
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.engine.config import NO_DRAFTS, SPECULATION_METHODS, SpeculationConfig
+from chairlift.engine.config import OFF_METHOD, SpeculationConfig
 from chairlift.engine.drafters.registry import METHODS, make_drafters
 
 
 def test_each_method_is_made() -> None:
     for method in METHODS:
         drafters = make_drafters(SpeculationConfig(method=method))
-        assert all(drafter.name for drafter in drafters) and bool(drafters) == (method != NO_DRAFTS)
-    assert set(METHODS) == set(SPECULATION_METHODS)
+        assert all(drafter.name for drafter in drafters) and bool(drafters) == (method != OFF_METHOD)
+    assert tuple(METHODS) == ("auto", "ngram", "suffix", "prediction", "draft_model", "none")
 
 
 def test_memory_for_outputs_that_does_not_exist_is_an_error_of_the_option() -> None:

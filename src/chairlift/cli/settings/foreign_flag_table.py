@@ -41,7 +41,7 @@ LLAMA_CPP_METHODS = EntryOfObject("method", RenamedValues((
 NUM_DRAFTS = EntryOfObject("num_speculative_tokens", integer)
 SHORTEST_NGRAM = EntryOfObject("prompt_lookup_min", integer)
 LONGEST_NGRAM = EntryOfObject("prompt_lookup_max", integer)
-DRAFT_MODEL = EntryOfObject("model", str)
+DRAFT_MODEL_NAME = EntryOfObject("model", str)
 ONE_CHAIN = "the drafts of a sequence are one chain of tokens"
 DRAFTS_BY_LOAD = "the number of drafts follows the load and what was confirmed before"
 ONE_COPY = in_flags(reasons.ONE_COPY)
@@ -79,13 +79,13 @@ ALIASES = (
     switch("--disable-overlap-schedule", "overlap", False, SGLANG),
     alias("--speculative-algorithm", "speculative_config", SGLANG, parse=SGLANG_METHODS),
     alias("--speculative-num-draft-tokens", "speculative_config", SGLANG, parse=NUM_DRAFTS),
-    alias("--speculative-draft-model-path", "speculative_config", SGLANG, parse=DRAFT_MODEL),
+    alias("--speculative-draft-model-path", "speculative_config", SGLANG, parse=DRAFT_MODEL_NAME),
     alias("--speculative-ngram-min-match-window-size", "speculative_config", SGLANG, parse=SHORTEST_NGRAM),
     alias("--speculative-ngram-max-match-window-size", "speculative_config", SGLANG, parse=LONGEST_NGRAM),
     alias("--spec-type", "speculative_config", LLAMA_CPP, parse=LLAMA_CPP_METHODS),
     alias("--spec-draft-n-max --draft-max --draft --draft-n", "speculative_config", LLAMA_CPP, parse=NUM_DRAFTS),
     alias("-md --model-draft --draft-model --spec-draft-model -hfd --hf-repo-draft --spec-draft-hf",
-          "speculative_config", LLAMA_CPP, parse=DRAFT_MODEL),
+          "speculative_config", LLAMA_CPP, parse=DRAFT_MODEL_NAME),
     alias("--lookup-ngram-min", "speculative_config", LLAMA_CPP, parse=SHORTEST_NGRAM),
     switch("--enforce-eager", "use_cuda_graph", "off", VLLM),
     switch("--disable-cuda-graph", "use_cuda_graph", "off", SGLANG),

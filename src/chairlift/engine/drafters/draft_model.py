@@ -67,9 +67,13 @@ class DraftModelDrafter:
 
     def propose(self, sequence: Sequence, limit: int) -> Items[int]:
         """Return the drafts that prepare() made."""
+        state = None if sequence.num_pending_samples else self._drafted(sequence)
+        return () if state is None else state.drafts[:limit]
+
+    def _drafted(self, sequence: Sequence) -> DraftedSequence | None:
+        """Return the state of a sequence that has drafts behind the tokens it has now; None for another one."""
         state = self._cache.states.get(sequence)
-        is_current = state is not None and state.draft_position == len(sequence.token_ids)
-        return state.drafts[:limit] if state is not None and is_current and not sequence.num_pending_samples else ()
+        return state if state is not None and state.draft_position == len(sequence.token_ids) else None
 
     def will_propose(self, sequence: Sequence) -> bool:
         """Return whether a sequence gets drafts as soon as its samples in flight are known."""
@@ -133,10 +137,8 @@ class DraftModelDrafter:
         limits: dict[Sequence, int] = {}
         for sequence, most in requests:
             limit = min(most, self._max_length - len(sequence.token_ids))
-            state = self._cache.states.get(sequence)
-            # After a step of the engine that failed.
-            is_current = state is not None and state.draft_position == len(sequence.token_ids)
-            if limit > 0 and not is_current and sequence not in self._excluded:
+            # After a step of the engine that failed it has drafts already.
+            if limit > 0 and self._drafted(sequence) is None and sequence not in self._excluded:
                 limits[sequence] = limit
         return limits
 

@@ -49,7 +49,7 @@ class SequenceIndex:
     """The n-grams of one sequence's tokens, of the sizes prompt_lookup_min and prompt_lookup_max."""
 
     def __init__(self, config: SpeculationConfig) -> None:
-        self._sizes = tuple(sorted({config.prompt_lookup_min, config.prompt_lookup_max}, reverse=True))
+        self._sizes = config.ngram_sizes
         self._indexes: list[NgramIndex] = []
         self._num_indexed = 0  # positions before this one are in the indexes
         self._matched = (0, NO_MATCH)  # number of tokens and match of the latest call

@@ -3,15 +3,12 @@
 from collections.abc import Callable
 
 from chairlift.core.errors import ConfigError
-from chairlift.engine.config import SpeculationConfig
+from chairlift.engine.config import AUTO_METHOD, DRAFT_MODEL_METHOD, OFF_METHOD, SpeculationConfig
 from chairlift.engine.drafters.base import Drafter
 from chairlift.engine.drafters.forced_tokens import ForcedTokensDrafter
 from chairlift.engine.drafters.prediction import PredictionDrafter
 from chairlift.engine.drafters.prompt_lookup import PromptLookupDrafter
 from chairlift.engine.drafters.suffix import SuffixDrafter
-
-DRAFT_MODEL = "draft_model"
-"""The method whose drafter needs a runner: engine_loop.py makes it."""
 
 
 def _suffix(config: SpeculationConfig) -> tuple[Drafter, ...]:
@@ -27,16 +24,17 @@ def _suffix(config: SpeculationConfig) -> tuple[Drafter, ...]:
 
 
 METHODS: dict[str, Callable[[SpeculationConfig], tuple[Drafter, ...]]] = {
-    "auto": lambda config: (PredictionDrafter(), ForcedTokensDrafter(), PromptLookupDrafter(config)),
+    AUTO_METHOD: lambda config: (PredictionDrafter(), ForcedTokensDrafter(), PromptLookupDrafter(config)),
     "ngram": lambda config: (PredictionDrafter(), PromptLookupDrafter(config)),
-    "none": lambda config: (),
-    "prediction": lambda config: (PredictionDrafter(),),
-    DRAFT_MODEL: lambda config: (PredictionDrafter(),),
     "suffix": _suffix,
+    "prediction": lambda config: (PredictionDrafter(),),
+    DRAFT_MODEL_METHOD: lambda config: (PredictionDrafter(),),
+    OFF_METHOD: lambda config: (),
 }
 """The drafters of each method: the first one that proposes tokens for a sequence is used.
 
-What a request predicts itself comes first in all of them.
+What a request predicts itself comes first in all of them. A draft model's drafter needs a runner: engine_loop.py makes
+it.
 """
 
 

@@ -53,8 +53,7 @@ class SuffixDrafter:
         self._capacity = max(4 * MAX_MATCH, config.suffix_max_bytes // BYTES_PER_TOKEN)
         self._tokens_array: NDArray[np.int32] = np.zeros(self._capacity, np.int32)
         self._tokens = self._tokens_array.data  # the same memory; an item of a memoryview is read faster
-        sizes = sorted({config.prompt_lookup_min, config.prompt_lookup_max}, reverse=True)
-        self._indexes = [(size, NgramIndex(self._capacity)) for size in sizes]
+        self._indexes = [(size, NgramIndex(self._capacity)) for size in config.ngram_sizes]
         self._end = 0  # tokens kept so far, overwritten ones included; a position is a number below it
         self._starts: list[int] = []  # positions of the separators, ascending
         self._roots: list[BlockHash] = []  # of the output behind each separator

@@ -118,9 +118,9 @@ class DraftPlanner:
         num_rows = len(builder.decodes)
         if builder.chunks or builder.preempted or not num_rows or builder.tokens_left < 1:
             return
-        if not self.pays(builder.decodes):
-            return
         base_ms, row_ms = self._costs(builder.decodes)
+        if not _pays(base_ms, row_ms, num_rows):
+            return
         candidates = self._candidates(builder)
         proposals = [Proposal(len(each.drafts), each.rate) for each in candidates]
         most = min(builder.tokens_left, self._max_samples - num_rows)
@@ -133,8 +133,7 @@ class DraftPlanner:
 
     def pays(self, decodes: list[Sequence]) -> bool:
         """Return whether drafts that are always right would shorten the time per token of these sequences."""
-        base_ms, row_ms = self._costs(decodes)
-        return base_ms > row_ms * len(decodes)
+        return _pays(*self._costs(decodes), len(decodes))
 
     def _costs(self, decodes: list[Sequence]) -> tuple[float, float]:
         """Return the expected milliseconds of a step without drafts, and those that a draft adds; (1, 0) if unknown."""
@@ -226,6 +225,11 @@ class DraftPlanner:
         if new:
             builder.new_blocks.setdefault(sequence, []).extend(new)
         return count
+
+
+def _pays(base_ms: float, row_ms: float, num_rows: int) -> bool:
+    """Return whether a draft that is always right would shorten the time per token of a step."""
+    return base_ms > row_ms * num_rows
 
 
 def _is_known(sequence: Sequence) -> bool:

@@ -102,12 +102,11 @@ class StateCheckpointPlanner:
     def plan(self, sequences: list[Sequence], starts: list[int], ends: list[int]) -> StepStates:
         """Return the states of a step with these rows; allocates checkpoints for those that it saves."""
         loads = []
-        for sequence in sequences:
+        saves, drafts, save_rows = [], dict[tuple[int, int], CheckpointId](), list[tuple[int, int, CheckpointId]]()
+        for row, (sequence, start, end) in enumerate(zip(sequences, starts, ends, strict=True)):
             assert sequence.table is not None
             if (checkpoint := self._cache.take_checkpoint(sequence.table)) != NO_CHECKPOINT:
                 loads.append((checkpoint, sequence.slot))
-        saves, drafts, save_rows = [], dict[tuple[int, int], CheckpointId](), list[tuple[int, int, CheckpointId]]()
-        for row, (sequence, start, end) in enumerate(zip(sequences, starts, ends, strict=True)):
             if sequence.drafts:
                 for position, checkpoint in self._take_drafts(sequence, start, end):
                     drafts[row, position] = checkpoint
@@ -224,8 +223,7 @@ class StateCheckpointPlanner:
         for checkpoint in step.draft_states.values():
             self._pool.free(checkpoint)
         self._num_draft_states -= len(step.draft_states)
-        if step.draft_states:
-            step.draft_states.clear()
+        step.draft_states.clear()
 
     def roll_back(self, step: InFlightStep) -> None:
         """Give back the checkpoints of a step whose result does not count."""
