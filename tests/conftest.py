@@ -1,4 +1,4 @@
-"""What every test runs under: one thread, no network, reproducible Hypothesis; the markers `full`, `share`, `browser`.
+"""What every test runs under: one thread, no network, reproducible Hypothesis; the markers.
 
 `make test` runs a share of the seeds, steps and cases; `make test-all` sets CHAIRLIFT_FULL=1 and runs all of them.
 """
@@ -37,6 +37,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import pytest
 from hypothesis import HealthCheck, settings
 
+from chairlift.engine.scheduler.draft_planner import DraftPlanner
 from chairlift.model.kernels.cpu import threads
 from chairlift.observability.logging import current_id, current_trace_id
 from support_shares import FULL, choose_share
@@ -207,9 +208,8 @@ def children_import_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])
 
 
-@pytest.fixture
-def all_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every proposed draft is tried, whatever the steps of this machine take, so that a test may count them."""
-    from chairlift.engine.scheduler.draft_planner import DraftPlanner  # most tests do not need it
-
-    monkeypatch.setattr(DraftPlanner, "_costs", lambda planner, decodes: (1.0, 0.0))
+@pytest.fixture(autouse=True)
+def _all_drafts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every proposed draft is tried, whatever the steps of this machine take, unless a test has `measured_drafts`."""
+    if request.node.get_closest_marker("measured_drafts") is None:
+        monkeypatch.setattr(DraftPlanner, "_costs", lambda planner, decodes: (1.0, 0.0))

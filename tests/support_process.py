@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import EngineDead, ModelError
@@ -21,6 +22,7 @@ from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.runner.fake import FakeRunner
 from chairlift.engine.runner.fake_model import FakeConfig
+from chairlift.engine.scheduler.draft_planner import DraftPlanner
 from chairlift.engine.step_plan import StepPlan
 from support_forks import SERVER_MODULES, forked_children
 
@@ -66,6 +68,12 @@ def faulty(payload: bytes) -> FakeRunner:
             sys.stdout.flush()
 
     return FakeRunner(msgspec.msgpack.decode(payload, type=FakeConfig), hook=hook)
+
+
+def with_all_drafts(payload: bytes) -> FakeRunner:
+    """Build the fake runner in a process where every proposed draft is tried, whatever the steps take."""
+    pytest.MonkeyPatch().setattr(DraftPlanner, "_costs", lambda planner, decodes: (1.0, 0.0))
+    return FakeRunner(msgspec.msgpack.decode(payload, type=FakeConfig))
 
 
 class _Start:

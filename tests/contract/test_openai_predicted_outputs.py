@@ -13,8 +13,6 @@ from chairlift.engine.config import SpeculationConfig
 from support_server import CHAT, HELLO, events, open_server, run
 from support_services import fake_service, text_of
 
-pytestmark = pytest.mark.usefixtures("all_drafts")
-
 DRAFTS = {"speculation": SpeculationConfig(method="prediction", num_speculative_tokens=8)}
 PROMPT = "user=hello;a="
 SEED = 3

@@ -352,7 +352,6 @@ def drafting_loop(runner: FakeRunner, draft_runner: FakeRunner | None) -> Engine
     return EngineLoop(runner, SchedulerConfig(speculation=speculation), draft_runner=draft_runner)
 
 
-@pytest.mark.usefixtures("all_drafts")
 def test_a_draft_model_starts_before_the_model_and_stops_with_it() -> None:
     runner, draft_runner = FakeRunner(FAKE), FakeRunner(FAKE)
     started: list[bool] = []

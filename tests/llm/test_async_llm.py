@@ -32,7 +32,6 @@ def test_the_deltas_together_are_the_text_and_the_last_event_has_the_totals() ->
     assert all(event.usage is None for event in events[:-1])
 
 
-@pytest.mark.usefixtures("all_drafts")
 def test_a_prediction_changes_no_output() -> None:
     async def scenario(llm: AsyncLLM) -> list[list[TextEvent]]:
         expected = text_of("hello", SEEDED)

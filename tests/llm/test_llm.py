@@ -96,7 +96,6 @@ def test_the_salt_of_an_object_separates_cached_prefixes(llm: LLM) -> None:
     assert cached == [0, 0, 20]
 
 
-@pytest.mark.usefixtures("all_drafts")
 def test_a_prediction_of_each_prompt_or_of_all_changes_no_output() -> None:
     service = fake_service(speculation=SpeculationConfig(method="prediction"))
     llm, messages = LLM.from_service(service), [{"role": "user", "content": "a"}]

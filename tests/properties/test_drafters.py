@@ -93,7 +93,6 @@ REPEATING = FakeConfig(vocab_size=16, max_model_len=512, num_blocks=256, verify=
 """A fake model whose outputs repeat themselves after 16 tokens."""
 
 
-@pytest.mark.usefixtures("all_drafts")
 @for_each("overlap", [False, True])
 @for_each("method", DRAFTING)
 def test_outputs_that_repeat_themselves_need_few_steps(method: str, overlap: bool) -> None:

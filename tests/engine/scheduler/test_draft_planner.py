@@ -3,6 +3,7 @@
 from collections.abc import Sequence as Items
 
 import numpy as np
+import pytest
 
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.scheduler.step_cost_model import StepFeatures
@@ -132,6 +133,7 @@ def train(scheduler: Scheduler, row_ms: float) -> None:
             scheduler.step_times.update(StepFeatures(rows, 0, rows, 0.0), 10 + row_ms * rows)
 
 
+@pytest.mark.measured_drafts
 def test_a_step_whose_time_grows_with_its_rows_has_no_drafts_and_no_drafter_is_asked() -> None:
     scheduler, drafter = drafting()
     train(scheduler, 200.0)
@@ -142,6 +144,7 @@ def test_a_step_whose_time_grows_with_its_rows_has_no_drafts_and_no_drafter_is_a
     assert not len(next_plan(scheduler).num_drafts) and len(drafter.limits) == asked
 
 
+@pytest.mark.measured_drafts
 def test_wrong_drafts_lower_the_number_of_the_next_ones() -> None:
     scheduler, _ = drafting([20] * 8)
     train(scheduler, 1.0)
@@ -153,6 +156,7 @@ def test_wrong_drafts_lower_the_number_of_the_next_ones() -> None:
     assert counts[0] > 2 and max(counts[4:]) <= 1 and sum(counts[4:]) < 8
 
 
+@pytest.mark.measured_drafts
 def test_right_drafts_are_many() -> None:
     scheduler, _ = drafting([20] * 8)
     train(scheduler, 0.5)
@@ -243,6 +247,7 @@ def test_with_two_steps_in_flight_no_sequence_waits_while_a_prompt_is_computed()
         scheduler.commit(make_result(steps.pop(0), 8), 0.0)
 
 
+@pytest.mark.measured_drafts
 def test_drafts_do_not_make_a_step_longer_than_its_target() -> None:
     for target, most in ((None, 8), (14.0, 2), (11.0, 0)):
         scheduler, _ = drafting([20] * 8, target_itl_ms=target)
