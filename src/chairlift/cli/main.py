@@ -20,7 +20,7 @@ from typing import Any
 
 from chairlift.cli.arg_parser import UsageError
 from chairlift.cli.command_line import build_parser, check_command, command_words
-from chairlift.cli.settings.foreign_flag_actions import merge_model
+from chairlift.cli.settings.foreign_flag_actions import merge_entries, merge_model
 from chairlift.cli.settings.resolve_settings import process_environment
 from chairlift.web.service.early_sighup import hold_reloads
 
@@ -177,5 +177,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     if unknown:
         arguments.parser.reject(next((word for word in unknown if word.startswith("-")), unknown[0]))
     merge_model(arguments)
+    merge_entries(arguments)
     arguments.argv = list(argv)
     return arguments

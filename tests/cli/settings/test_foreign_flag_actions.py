@@ -5,7 +5,13 @@ import argparse
 import pytest
 
 from chairlift.cli.arg_parser import Parser, UsageError
-from chairlift.cli.settings.foreign_flag_actions import HELP_TITLE, MODEL_DEST, add_foreign_flags, merge_model
+from chairlift.cli.settings.foreign_flag_actions import (
+    HELP_TITLE,
+    MODEL_DEST,
+    add_foreign_flags,
+    merge_entries,
+    merge_model,
+)
 from chairlift.cli.settings.resolve_settings import resolve
 from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.value_parsers import json_object
@@ -41,9 +47,17 @@ def test_flags_of_one_key_each_add_up_to_the_object_of_their_setting() -> None:
     add_foreign_flags(parser)
     words = ["--spec-type", "ngram-simple", "--draft-max", "7", "--lookup-ngram-min", "2", "--draft", "8"]
     expected = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2}
-    assert parser.parse_args(words).speculative_config == expected
-    words = ["--speculative-config", '{"method": "suffix", "prompt_lookup_max": 9}', *words]
-    assert parser.parse_args(words).speculative_config == {**expected, "prompt_lookup_max": 9}
+
+    def parse(*words: str) -> tuple[object, str]:
+        arguments = parser.parse_args(words)
+        merge_entries(arguments)
+        return arguments.speculative_config, arguments.written_flags["speculative_config"]
+
+    assert parse(*words) == (expected, "--spec-type, --draft-max, --lookup-ngram-min, --draft")
+    own = ["--speculative-config", '{"method": "suffix", "prompt_lookup_max": 9}']
+    for line in ([*own, *words], [*words, *own], [*words[:2], *own, *words[2:]]):
+        value, flags = parse(*line)
+        assert value == {**expected, "prompt_lookup_max": 9} and flags.startswith("--speculative-config, --spec-type")
     with pytest.raises(UsageError, match=r"--spec-type must be one of none, ngram-simple, .*, got 'draft-mtp'"):
         parser.parse_args(["--spec-type", "draft-mtp"])
 

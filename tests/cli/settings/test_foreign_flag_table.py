@@ -9,7 +9,7 @@ import pytest
 from chairlift.cli.arg_parser import UsageError
 from chairlift.cli.command_line import build_parser
 from chairlift.cli.settings.foreign_flag import LLAMA_CPP, OLLAMA, SGLANG, VLLM, ForeignFlag
-from chairlift.cli.settings.foreign_flag_actions import merge_model
+from chairlift.cli.settings.foreign_flag_actions import merge_entries, merge_model
 from chairlift.cli.settings.foreign_flag_table import (
     ALIASES,
     FOREIGN_FLAGS,
@@ -77,6 +77,7 @@ def parse(command: str, *words: str) -> argparse.Namespace:
     assert unknown == []
     if hasattr(arguments, "model"):
         merge_model(arguments)
+    merge_entries(arguments)
     return arguments
 
 

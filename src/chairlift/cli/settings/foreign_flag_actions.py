@@ -1,7 +1,7 @@
 """add_foreign_flags: declares the flags of other servers to a command's parser, and describes them in its help."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.cli.arg_parser import Parser, UsageError
@@ -46,15 +46,23 @@ class ServerFlagAction(argparse.Action):
         if self._setting is not None and self._setting.is_repeatable:
             value = [*(getattr(namespace, self.dest, None) or []), *(value if isinstance(value, list) else [value])]
         if isinstance(row.parse, EntryOfObject):
-            value = {**(getattr(namespace, self.dest, None) or {}), **value}
-        setattr(namespace, self.dest, value)
-        namespace.written_flags = getattr(namespace, "written_flags", {}) | {self.dest: flag}
+            _keep_entry(namespace, self.dest, value, flag)
+        else:
+            setattr(namespace, self.dest, value)
+            namespace.written_flags = getattr(namespace, "written_flags", {}) | {self.dest: flag}
         if option.reason:
             _note(namespace, f"{flag} is --{option.setting.replace('_', '-')}: {option.reason}")
 
 
 def _note(namespace: argparse.Namespace, sentence: str) -> None:
     namespace.flag_notes = [*getattr(namespace, "flag_notes", ()), sentence]
+
+
+def _keep_entry(namespace: argparse.Namespace, dest: str, entry: Mapping[str, Any], flag: str) -> None:
+    """Keep one key of an object for merge_entries(), with the flag that sets it."""
+    if not hasattr(namespace, "flag_entries"):
+        namespace.flag_entries = {}
+    namespace.flag_entries.setdefault(dest, []).append((entry, flag))
 
 
 def add_foreign_flags(parser: Parser, *, in_help: bool = False) -> None:
@@ -101,6 +109,17 @@ def merge_model(arguments: argparse.Namespace) -> None:
     if arguments.model is not None:
         raise UsageError(f"MODEL is {arguments.model} and --model is {named}; give one of them")
     arguments.model = named
+
+
+def merge_entries(arguments: argparse.Namespace) -> None:
+    """Add the keys that flags of their own set to the objects of their settings, wherever those stand in the line."""
+    for dest, entries in getattr(arguments, "flag_entries", {}).items():
+        value, flags = dict(getattr(arguments, dest, None) or {}), dict.fromkeys(flag for _, flag in entries)
+        written = [f"--{dest.replace('_', '-')}", *flags] if value else [*flags]
+        for entry, _ in entries:
+            value |= entry
+        setattr(arguments, dest, value)
+        arguments.written_flags = getattr(arguments, "written_flags", {}) | {dest: ", ".join(written)}
 
 
 def help_section(dests: dict[str, Setting]) -> str:

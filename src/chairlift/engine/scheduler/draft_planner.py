@@ -41,7 +41,8 @@ SEQUENCES_PER_INTERVAL = 4
 """Sequences of a step for each token between two such proposals: with few of them each is asked about in every step."""
 
 MIN_AWAITED_RATE = 0.3
-"""Rate below which a sequence does not wait for its sample: what would be computed meanwhile is worth more."""
+"""Rate below which a sequence does not wait for its sample, what would be computed meanwhile being worth more; and
+below which a draft model computes drafts for it only at every MAX_INTERVAL-th token."""
 
 
 class _Candidate(NamedTuple):
@@ -157,7 +158,11 @@ class DraftPlanner:
             and (limit := self._limit(builder, each)) > 0
         ]
         for together in self._together if requests else ():
-            together.prepare(requests)
+            together.prepare([
+                (each, limit)
+                for each, limit in requests
+                if not len(each.token_ids) % MAX_INTERVAL or self._rate(each, together) >= MIN_AWAITED_RATE
+            ])  # fmt: skip
         candidates = []
         for sequence, limit in requests:
             if sequence.draft_record is not None:
