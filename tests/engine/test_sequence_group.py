@@ -7,7 +7,7 @@ import pytest
 from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import InvalidRequest, RequestTimeout
 from chairlift.core.request import RequestPhase
-from chairlift.engine.drafters.draft_record import DraftRecord
+from chairlift.engine.drafters.draft_record import DraftRecord, DraftSource
 from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens
 from chairlift.engine.sequence import SequenceStatus
 from chairlift.engine.step_plan import StepPlan
@@ -312,8 +312,8 @@ def test_the_usage_counts_drafts_of_the_prediction_of_all_choices() -> None:
     group = scheduler.table.groups["a"]
     for sequence in list(group.open.values()):
         sequence.draft_record = DraftRecord()
-        sequence.draft_record.add("prediction", 5, 2)
-        sequence.draft_record.add("ngram", 7, 1)
+        sequence.draft_record.add(DraftSource("prediction"), 5, 2)
+        sequence.draft_record.add(DraftSource("ngram", 3), 7, 1)
     scheduler.abort("a", 0.0, 1)
     output = scheduler.abort("a", 0.0)
     assert output is not None and output.usage is not None

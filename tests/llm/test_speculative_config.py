@@ -25,7 +25,7 @@ REPORT_NAME = "speculative decoding"
         ({"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4},
          SpeculationConfig(method="ngram", prompt_lookup_min=2, prompt_lookup_max=4)),
         ({"method": "ngram", "prompt_lookup_max": 2},
-         SpeculationConfig(method="ngram", prompt_lookup_min=2, prompt_lookup_max=2)),
+         SpeculationConfig(method="ngram", prompt_lookup_min=1, prompt_lookup_max=2)),
         ({"method": "ngram", "prompt_lookup_min": 20},
          SpeculationConfig(method="ngram", prompt_lookup_min=20, prompt_lookup_max=20)),
         ({"model": "small"}, SpeculationConfig(method="draft_model", model="small")),

@@ -112,7 +112,7 @@ def test_outputs_that_repeat_themselves_need_few_steps(method: str, overlap: boo
         assert tokens == expected
     counters = loop.scheduler.counters
     assert num_steps < 80 and counters.confirmed_draft_tokens > 280 and counters.failed_steps == 0
-    assert counters.draft_tokens - counters.confirmed_draft_tokens < 32
+    assert counters.draft_tokens - counters.confirmed_draft_tokens < 60
 
 
 def test_an_index_lives_as_long_as_its_request() -> None:
@@ -135,7 +135,7 @@ def test_an_index_lives_as_long_as_its_request() -> None:
 
 def test_a_request_learns_from_an_equal_one_of_its_tenant_only() -> None:
     harness = EngineHarness(FakeConfig(vocab_size=5000, max_model_len=512))
-    harness.use_method(SpeculationConfig(method="suffix", num_speculative_tokens=8))
+    harness.use_method(SpeculationConfig(method="suffix", num_speculative_tokens=8, prompt_lookup_min=3))
     confirmed, counters = [], harness.scheduler.counters
     for number, tenant in enumerate(("", "other", "", "other")):
         before = counters.draft_tokens, counters.confirmed_draft_tokens

@@ -48,7 +48,7 @@ class SpeculationConfig:
     method: str = OFF_METHOD
     model: str = ""
     num_speculative_tokens: int = 16
-    prompt_lookup_min: int = 3
+    prompt_lookup_min: int = 1
     prompt_lookup_max: int = 8
     suffix_max_bytes: int = 64 * 1024 * 1024
 
@@ -65,8 +65,9 @@ class SpeculationConfig:
 
     @property
     def ngram_sizes(self) -> tuple[int, ...]:
-        """The numbers of last tokens that are looked up, the largest first."""
-        return tuple(sorted({self.prompt_lookup_min, self.prompt_lookup_max}, reverse=True))
+        """The numbers of last tokens that are looked up, the largest first: of the two bounds and one between."""
+        between = min(max(3, self.prompt_lookup_min), self.prompt_lookup_max)
+        return tuple(sorted({self.prompt_lookup_min, between, self.prompt_lookup_max}, reverse=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

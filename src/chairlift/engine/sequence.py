@@ -12,7 +12,7 @@ from chairlift.core.block_hash import BlockHash, extend_block_hashes
 from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ChairliftError
 from chairlift.core.request import GenerateRequest, RequestPhase
-from chairlift.engine.drafters.draft_record import DraftRecord
+from chairlift.engine.drafters.draft_record import NO_SOURCE, DraftRecord
 from chairlift.engine.embedding_pooling import PooledStates
 from chairlift.engine.kv.block_table import BlockTable
 from chairlift.engine.step_plan import NewSequence
@@ -53,7 +53,7 @@ class Sequence:
         num_pending_samples: samples in flight, not in token_ids yet.
         drafts: guesses at its next tokens in the step in flight, whose samples are pending, too; until that step is
             committed no other token of it is scheduled.
-        draft_source: name of the drafter of `drafts`.
+        draft_source: of `drafts`.
         draft_interval: tokens between two proposals for it in a step of many sequences; doubles without drafts.
         draft_record: what became of earlier drafts; None without any.
         draft_grammars: the grammar after each of `drafts`, of a sequence with a grammar.
@@ -146,7 +146,7 @@ class Sequence:
         self.num_scheduled_tokens = self.num_computed_tokens = self.num_pending_samples = 0
         self.drafts: tuple[int, ...] = ()
         self.draft_grammars: tuple[GrammarMatcher, ...] = ()
-        self.draft_source = ""
+        self.draft_source = NO_SOURCE
         self.draft_interval = 1
         self.draft_record: DraftRecord | None = None
         self.may_have_drafts = self.pooled_states is None

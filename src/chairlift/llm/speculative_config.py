@@ -35,7 +35,7 @@ _DRAFT_HEADS = ("eagle", "eagle3", "mtp", "medusa", "mlp_speculator", "dflash", 
 def parse_speculative_config(value: Mapping[str, Any] | None) -> SpeculationConfig:
     """Return the settings that the option's value describes; None or an empty one is the default.
 
-    Where only one of prompt_lookup_min and prompt_lookup_max is given, the other one's default follows it.
+    A prompt_lookup_min above the default of prompt_lookup_max raises that one, too.
     Raises ConfigError for an unknown key or method, with what exists, and for a value that does not fit its key.
     """
     given = dict(value or {})
@@ -44,12 +44,9 @@ def parse_speculative_config(value: Mapping[str, Any] | None) -> SpeculationConf
             raise _error(_unknown_key(key))
     method = _method(given)
     numbers = {key: _number(key, given[key]) for key in NUMBERS if given.get(key) is not None}
-    default = SpeculationConfig()
-    low, high = numbers.get("prompt_lookup_min"), numbers.get("prompt_lookup_max")
-    if low is not None and high is None:
-        numbers["prompt_lookup_max"] = max(low, default.prompt_lookup_max)
-    elif high is not None and low is None:
-        numbers["prompt_lookup_min"] = min(high, default.prompt_lookup_min)
+    low = numbers.get("prompt_lookup_min")
+    if low is not None and "prompt_lookup_max" not in numbers:
+        numbers["prompt_lookup_max"] = max(low, SpeculationConfig().prompt_lookup_max)
     return SpeculationConfig(method=method, model=given.get("model") or "", **numbers)
 
 

@@ -4,17 +4,43 @@ import random
 
 import pytest
 
-from chairlift.engine.drafters.draft_record import FIRST_RATE, ConfirmationRate, DraftRecord
+from chairlift.engine.drafters.draft_record import FIRST_RATE, ConfirmationRate, DraftRecord, DraftSource, EngineRates
+
+SHORT, LONG, PREDICTED = DraftSource("ngram", 1), DraftSource("ngram", 4), DraftSource("prediction")
 
 
 def test_drafts_are_counted_by_drafter() -> None:
     record = DraftRecord()
-    record.add("ngram", 4, 3)
-    record.add("prediction", 2, 2)
-    record.add("ngram", 5, 0)
+    record.add(LONG, 4, 3)
+    record.add(PREDICTED, 2, 2)
+    record.add(SHORT, 5, 0)
     assert record.confirmed == {"ngram": 3, "prediction": 2} and record.rejected == {"ngram": 6, "prediction": 0}
     assert (record.num_confirmed, record.num_rejected) == (5, 6)
-    assert record.rates["prediction"].mean(0.0) > record.rates["ngram"].mean(0.0)
+    assert record.rates[LONG].mean(0.0) == 3 / 6 > record.rates[SHORT].mean(0.0) == 0
+
+
+def test_a_sequence_without_drafts_has_the_rate_of_others() -> None:
+    rates, record = EngineRates(), DraftRecord()
+    assert rates.rate(SHORT, None) == rates.rate(SHORT, record) == FIRST_RATE
+    for _ in range(50):
+        rates.add(SHORT, 3, 0)
+        rates.add(LONG, 3, 3)
+    assert rates.rate(SHORT, record) < 0.1 and rates.rate(LONG, record) > 0.95
+    for _ in range(20):
+        record.add(SHORT, 3, 3)
+    assert rates.rate(SHORT, record) > 0.9 and rates.rate(SHORT, DraftRecord()) < 0.1
+
+
+def test_one_wrong_draft_does_not_end_a_source_and_one_that_was_wrong_is_tried_again_at_last() -> None:
+    rates = EngineRates()
+    rates.add(SHORT, 1, 0)
+    assert rates.rate(SHORT, None) > 0.5
+    for _ in range(200):
+        rates.add(SHORT, 1, 0)
+    assert rates.rate(SHORT, None) < 0.05
+    for _ in range(10_000):
+        rates.pass_step()
+    assert rates.rate(SHORT, None) > 0.5
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.95])

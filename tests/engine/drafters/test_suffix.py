@@ -18,7 +18,7 @@ SCOPES: list[dict[str, str]] = [{}, {"tenant": "b"}, {"salt": "b"}, {"adapter": 
 
 
 def make_drafter(**options: int) -> SuffixDrafter:
-    config = SpeculationConfig(**options)
+    config = SpeculationConfig(**{"prompt_lookup_min": 3, **options})
     return SuffixDrafter(config, PromptLookupDrafter(config))
 
 
@@ -27,7 +27,8 @@ def test_an_earlier_output_is_proposed() -> None:
     assert isinstance(drafter, LearnsFromOutputs) and not drafter.propose(make_sequence([1, 2], OUTPUT[:9]), 4)
     drafter.learn(make_sequence([1, 2], OUTPUT))
     sequence = make_sequence([7, 8, 9], OUTPUT[5:8])
-    assert list(drafter.propose(sequence, 4)) == OUTPUT[8:11], "as many as are matched"
+    assert list(drafter.propose(sequence, 40)) == OUTPUT[8:20], "a multiple of those that are matched"
+    assert drafter.grade(sequence) == 2
     sequence.token_ids.append(OUTPUT[8])
     assert list(drafter.propose(sequence, 2)) == OUTPUT[9:11]
     sequence.token_ids += OUTPUT[9:27]
@@ -118,7 +119,7 @@ def test_memory_is_bounded_and_the_oldest_outputs_are_forgotten() -> None:
         assert is_kept == (num_tokens <= 1000)
         # Matches that cross the end of the ring are found like others.
         for at in range(3, len(output)):
-            expected = output[at : at + min(5, at)] if is_kept else []
+            expected = output[at : at + 5] if is_kept else []
             assert list(drafter.propose(make_sequence([8], output[:at]), 5)) == expected
     arrays = [array for _, index in drafter._indexes for array in (index._heads_array, index._links_array)]
     used = drafter._tokens_array.nbytes + sum(array.nbytes for array in arrays)

@@ -44,6 +44,18 @@ class DraftsTogether(Protocol):
 
 
 @runtime_checkable
+class GradesProposals(Protocol):
+    """A Drafter whose proposals are not all equally good."""
+
+    def grade(self, sequence: Sequence) -> int:
+        """Return a number for the tokens that propose() has just returned for a sequence.
+
+        Proposals with one number are confirmed about equally often; each number has a rate of its own.
+        """
+        ...
+
+
+@runtime_checkable
 class LearnsFromOutputs(Protocol):
     """A Drafter that uses the outputs of earlier requests."""
 

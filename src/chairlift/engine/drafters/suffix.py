@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 from chairlift.core.block_hash import BlockHash
 from chairlift.engine.config import SpeculationConfig
 from chairlift.engine.drafters.ngram_index import BYTES_PER_POSITION, NgramIndex, ngram_hash, ngram_hashes
-from chairlift.engine.drafters.prompt_lookup import MAX_MATCH, PromptLookupDrafter, common_suffix
+from chairlift.engine.drafters.prompt_lookup import (
+    MAX_MATCH,
+    TOKENS_PER_MATCHED,
+    Match,
+    PromptLookupDrafter,
+    common_suffix,
+)
 from chairlift.engine.sequence import Sequence
 
 BYTES_PER_TOKEN = 4 + 2 * BYTES_PER_POSITION + 16
@@ -53,10 +59,11 @@ class SuffixDrafter:
         self._capacity = max(4 * MAX_MATCH, config.suffix_max_bytes // BYTES_PER_TOKEN)
         self._tokens_array: NDArray[np.int32] = np.zeros(self._capacity, np.int32)
         self._tokens = self._tokens_array.data  # the same memory; an item of a memoryview is read faster
-        self._indexes = [(size, NgramIndex(self._capacity)) for size in config.ngram_sizes]
+        self._indexes = [(size, NgramIndex(self._capacity)) for size in config.ngram_sizes[:2]]
         self._end = 0  # tokens kept so far, overwritten ones included; a position is a number below it
         self._starts: list[int] = []  # positions of the separators, ascending
         self._roots: list[BlockHash] = []  # of the output behind each separator
+        self._grade = 0  # of the latest proposal
 
     @property
     def num_outputs(self) -> int:
@@ -84,9 +91,10 @@ class SuffixDrafter:
             index.add_all(start + place, ngram_hashes(tokens[place - size + 1 : -1], size, salt))
 
     def propose(self, sequence: Sequence, limit: int) -> Items[int]:
-        """Return at most `limit` tokens, and no more than are matched; each is the one that most of the places had."""
+        """Return at most `limit` tokens, as many as prompt lookup; each is the one that most of the places had."""
         length, places = self._find(sequence)
-        limit = min(limit, length)
+        self._grade = Match(length, 0).grade
+        limit = min(limit, TOKENS_PER_MATCHED * length, MAX_MATCH)
         proposal: list[int] = []
         least = MIN_PROBABILITY * len(places)
         while places and len(proposal) < limit:
@@ -98,6 +106,10 @@ class SuffixDrafter:
             proposal.append(token)
             places = [place + 1 for place, each in zip(places, tokens, strict=True) if each == token]
         return proposal
+
+    def grade(self, sequence: Sequence) -> int:
+        """See GradesProposals."""
+        return self._grade
 
     def _find(self, sequence: Sequence) -> tuple[int, list[int]]:
         """Return the length of the longest matches, and their positions, the newest first.

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.drafters.base import Drafter, DraftsTogether, LearnsFromOutputs
-from chairlift.engine.drafters.draft_record import FIRST_RATE, ConfirmationRate, DraftRecord
+from chairlift.engine.drafters.base import Drafter, DraftsTogether, GradesProposals, LearnsFromOutputs
+from chairlift.engine.drafters.draft_record import DraftRecord, DraftSource, EngineRates
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.scheduler.draft_budget import Proposal, choose_counts
 from chairlift.engine.scheduler.sequence_table import SequenceTable
@@ -27,9 +27,6 @@ MIN_ROW_SHARE = 1 / 64
 
 COST_MARGIN = 1.1
 """Factor of the expected cost of drafts: what does not clearly pay is not tried."""
-
-ENGINE_DECAY = 0.998
-"""Weight of a draft for every newer one of the same drafter, of all sequences: the prior of new ones."""
 
 FINISH_DECAY = 0.99
 """Factor of most_tokens_per_step for each request that finishes."""
@@ -49,7 +46,7 @@ class _Candidate(NamedTuple):
     """A sequence with proposed drafts."""
 
     sequence: Sequence
-    drafter: Drafter
+    source: DraftSource
     drafts: tuple[int, ...]
     rate: float
 
@@ -68,7 +65,8 @@ class DraftPlanner:
     ) -> None:  # fmt: skip
         self._cache, self._table, self._times, self._drafters = cache, table, times, drafters
         self._learning = [drafter for drafter in drafters if isinstance(drafter, LearnsFromOutputs)]
-        self._rates = {drafter.name: ConfirmationRate() for drafter in drafters}
+        self._rates = EngineRates()
+        self._grading = {drafter.name: drafter for drafter in drafters if isinstance(drafter, GradesProposals)}
         self._together = [drafter for drafter in drafters if isinstance(drafter, DraftsTogether)]
         self._vocab_size = vocab_size
         # A row with drafts is computed like a chunk of a prompt, whose length is bounded.
@@ -88,7 +86,7 @@ class DraftPlanner:
             else:
                 has_drafts = len(drafter.propose(sequence, 2)) > 1
             if has_drafts:
-                return self._rate(sequence, drafter) > MIN_AWAITED_RATE
+                return self._rate(sequence, self._source(drafter, sequence)) > MIN_AWAITED_RATE
         return False
 
     def record(self, sequence: Sequence, num_drafts: int, num_confirmed: int) -> None:
@@ -96,7 +94,7 @@ class DraftPlanner:
         if sequence.draft_record is None:
             sequence.draft_record = DraftRecord()
         sequence.draft_record.add(sequence.draft_source, num_drafts, num_confirmed)
-        self._rates[sequence.draft_source].add(num_drafts, num_confirmed, decay=ENGINE_DECAY)
+        self._rates.add(sequence.draft_source, num_drafts, num_confirmed)
 
     def learn(self, sequence: Sequence) -> None:
         """Take the tokens of a sequence that has finished without an error."""
@@ -148,6 +146,7 @@ class DraftPlanner:
 
         In a step of many sequences one without drafts of late is asked about rarely: asking takes microseconds.
         """
+        self._rates.pass_step()
         most_interval = min(MAX_INTERVAL, max(1, len(builder.decodes) // SEQUENCES_PER_INTERVAL))
         requests = [
             (each, limit)
@@ -159,9 +158,9 @@ class DraftPlanner:
         ]
         for together in self._together if requests else ():
             together.prepare([
-                (each, limit)
-                for each, limit in requests
-                if not len(each.token_ids) % MAX_INTERVAL or self._rate(each, together) >= MIN_AWAITED_RATE
+                (each, limit) for each, limit in requests
+                if not len(each.token_ids) % MAX_INTERVAL
+                or self._rate(each, DraftSource(together.name)) >= MIN_AWAITED_RATE
             ])  # fmt: skip
         candidates = []
         for sequence, limit in requests:
@@ -170,7 +169,8 @@ class DraftPlanner:
             sequence.draft_interval = min(MAX_INTERVAL, 2 * sequence.draft_interval)
             for drafter in self._drafters:
                 if drafts := self._before_end(sequence, drafter.propose(sequence, limit))[:limit]:
-                    candidates.append(_Candidate(sequence, drafter, drafts, self._rate(sequence, drafter)))
+                    source = self._source(drafter, sequence)
+                    candidates.append(_Candidate(sequence, source, drafts, self._rate(sequence, source)))
                     break
         return candidates
 
@@ -183,11 +183,13 @@ class DraftPlanner:
             limit = 0 if builder.checkpoints is None else min(limit, builder.checkpoints.max_drafts)
         return limit
 
-    def _rate(self, sequence: Sequence, drafter: Drafter) -> float:
-        prior = self._rates[drafter.name].mean(FIRST_RATE)
-        record = sequence.draft_record
-        rate = None if record is None else record.rates.get(drafter.name)
-        return prior if rate is None else rate.mean(prior)
+    def _source(self, drafter: Drafter, sequence: Sequence) -> DraftSource:
+        """Return the source of the tokens that a drafter has just proposed for a sequence."""
+        grading = self._grading.get(drafter.name)
+        return DraftSource(drafter.name, 0 if grading is None else grading.grade(sequence))
+
+    def _rate(self, sequence: Sequence, source: DraftSource) -> float:
+        return self._rates.rate(source, sequence.draft_record)
 
     def _add(self, builder: StepBuilder, candidate: _Candidate, count: int) -> bool:
         """Give a sequence up to `count` of its drafts, as far as there is room; returns whether it has some."""
@@ -202,7 +204,7 @@ class DraftPlanner:
             return False
         if builder.checkpoints is not None:
             builder.checkpoints.allocate_drafts(sequence, count)
-        sequence.draft_source = candidate.drafter.name
+        sequence.draft_source = candidate.source
         builder.add_drafts(sequence, drafts[:count], grammars[:count])
         return True
 
