@@ -26,7 +26,7 @@ COPY_TASKS: dict[str, Callable[[Random, SpecialTokens], CopyRequest]] = {
     "edit": tasks.edit_request, "extract": tasks.extract_request,
 }  # fmt: skip
 TASKS = (*COPY_TASKS, "json", "plain")
-MAX_TOKENS = {"edit": 400, "extract": 400, "json": 400, "plain": 64}
+MAX_TOKENS = {"edit": 1000, "extract": 1000, "json": 400, "plain": 64}
 BLOCK_SIZE = 16
 
 
@@ -58,7 +58,7 @@ def main(words: Sequence[str]) -> int:
     ]
     result = {"method": options.method, "dtype": options.dtype, "quantization": options.quantization, "runs": results}
     document = report.with_environment("chairlift speculation speed", result, source, ["speculation_speed", *words])
-    report_output.tell(_table(results), options.json, document, report_output.print_line)
+    report_output.tell(_table(results).splitlines(), options.json, document, report_output.print_line)
     return 0 if all(run["same_tokens"] for run in results) else 1
 
 
@@ -103,7 +103,7 @@ def _requests(
     prompts = [tasks.plain_prompt(rng, min(vocab_size, random_models.TOKENIZER_VOCAB_SIZE)) for _ in range(number)]
     if name == "json":
         return prompts, [tasks.json_params(place, max_tokens) for place in range(number)], []
-    return prompts, [tasks.plain_params(max_tokens)] * number, []
+    return prompts, [tasks.plain_params(place, max_tokens) for place in range(number)], []
 
 
 def _run_task(

@@ -147,9 +147,9 @@ def json_params(seed: int, max_tokens: int) -> SamplingParams:
     )
 
 
-def plain_params(max_tokens: int) -> SamplingParams:
-    """Return the parameters of greedy tokens."""
-    return SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+def plain_params(seed: int, max_tokens: int) -> SamplingParams:
+    """Return the parameters of sampled tokens; greedy ones of random weights soon repeat themselves."""
+    return SamplingParams(temperature=1.0, seed=seed, max_tokens=max_tokens, ignore_eos=True)
 
 
 def check_copies(requests: Sequence[CopyRequest], outputs: Sequence[Sequence[int]]) -> None:

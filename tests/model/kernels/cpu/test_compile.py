@@ -60,7 +60,7 @@ def test_every_processor_gets_its_kernels_and_the_portable_ones(monkeypatch: pyt
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert list(instruction_set_flags()) == ["neon_dotprod", "neon", "portable"]
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    assert list(instruction_set_flags()) == ["avx512_bf16", "avx512", "avx2_vnni", "avx2", "portable"]
+    assert list(instruction_set_flags()) == ["amx_bf16", "avx512_bf16", "avx512", "avx2_vnni", "avx2", "portable"]
 
 
 def test_a_library_is_stale_once_a_source_is_newer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,6 +88,8 @@ def test_a_library_without_a_set_that_is_asked_for_is_stale(monkeypatch: pytest.
     ("fma avx2 f16c avx_vnni", "avx2_vnni avx2 portable"),
     ("fma avx2 f16c avx512f avx512bw avx512vl avx512dq", "avx512 avx2 portable"),
     ("fma avx2 f16c avx512f avx512bw avx512vl avx512dq avx512_vnni avx512_bf16", "avx512_bf16 avx512 avx2 portable"),
+    ("fma avx2 f16c avx512f avx512bw avx512vl avx512dq avx512_vnni avx512_bf16 amx_bf16 amx_tile amx_int8",
+     "amx_bf16 avx512_bf16 avx512 avx2 portable"),
 ])  # fmt: skip
 def test_the_sets_of_a_processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, features: str, sets: str) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
@@ -106,7 +108,8 @@ def test_a_server_s_build_compiles_the_sets_of_the_processor(monkeypatch: pytest
     for mode in ("processor", ""):
         monkeypatch.setenv("CHAIRLIFT_BUILD_KERNELS", mode)
         assert main(["--unless-current", str(tmp_path / "library.so")]) == 0
-    assert calls == [("portable",), ("avx512_bf16", "avx512", "avx2_vnni", "avx2", "portable")]
+    everything = ("amx_bf16", "avx512_bf16", "avx512", "avx2_vnni", "avx2", "portable")
+    assert calls == [("portable",), everything]
 
 
 @pytest.mark.full
@@ -159,12 +162,12 @@ def test_a_compiler_that_does_not_know_an_instruction_set_compiles_the_others(
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    others = ("avx512_bf16", "avx512", "avx2", "portable")
+    others = ("amx_bf16", "avx512_bf16", "avx512", "avx2", "portable")
     assert compilable_sets(tuple(instruction_set_flags())) == others
     calls: list[Sequence[str]] = []
     monkeypatch.setattr(compiling, "compile_library", lambda library, sets: calls.append(sets))
     library = tmp_path / "library.so"
     assert compile_unless_current(library) and calls == [others]
-    library.write_bytes(b"\0compiled sets: avx512_bf16 avx512 avx2 portable\0")
+    library.write_bytes(b"\0compiled sets: amx_bf16 avx512_bf16 avx512 avx2 portable\0")
     os.utime(library, (time.time() + 100, time.time() + 100))
     assert not compile_unless_current(library)

@@ -15,15 +15,21 @@ TESTS = [str(Path(__file__).with_name(name)) for name in ("test_linear.py", "tes
 
 
 @pytest.mark.full
-def test_the_kernels_for_avx_vnni_are_right(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("emulated", "macro", "base"),
+    [("avx2_vnni", "CHAIRLIFT_EMULATES_AVX_VNNI", "avx2"), ("amx_bf16", "CHAIRLIFT_EMULATES_AMX", "portable")],
+)
+def test_the_kernels_are_right(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, emulated: str, macro: str, base: str
+) -> None:
     need_native()
-    if "avx2" not in compiling.processor_sets():
-        pytest.skip("the processor has no AVX2")
+    if base not in compiling.processor_sets():
+        pytest.skip(f"the processor has no {base}")
     sets = compiling.INSTRUCTION_SETS
-    monkeypatch.setattr(compiling, "INSTRUCTION_SETS", {**sets, "avx2_vnni": sets["avx2"]})
+    monkeypatch.setattr(compiling, "INSTRUCTION_SETS", {**sets, emulated: sets[base]})
     library = tmp_path / "emulated.so"
-    compiling.compile_library(library, ["-DCHAIRLIFT_EMULATES_AVX_VNNI"], ["avx2_vnni", "portable"])
+    compiling.compile_library(library, [f"-D{macro}"], [emulated, "portable"])
     command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", *TESTS]
-    environ = {**os.environ, "CHAIRLIFT_CPU_LIBRARY": str(library), "CHAIRLIFT_CPU_KERNELS": "avx2_vnni"}
+    environ = {**os.environ, "CHAIRLIFT_CPU_LIBRARY": str(library), "CHAIRLIFT_CPU_KERNELS": emulated}
     result = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
-    assert result.returncode == 0 and "[avx2_vnni-" in result.stdout, result.stdout[-3000:]
+    assert result.returncode == 0 and f"[{emulated}-" in result.stdout, result.stdout[-3000:]

@@ -25,8 +25,10 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
 AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
+AVX512_BF16 = (*AVX512, "-mavx512vnni", "-mavx512bf16")
 INSTRUCTION_SETS: Mapping[str, tuple[str, ...]] = {
-    "avx512_bf16": (*AVX512, "-mavx512vnni", "-mavx512bf16"),
+    "amx_bf16": (*AVX512_BF16, "-mamx-tile", "-mamx-bf16"),
+    "avx512_bf16": AVX512_BF16,
     "avx512": AVX512,
     "avx2_vnni": (*AVX2, "-mavxvnni"),
     "avx2": AVX2,
@@ -45,7 +47,10 @@ COMMON_SOURCES = (
     "api.cpp", "decoder.cpp", "expert_plan.cpp", "pack.cpp", "sampling.cpp", "step.cpp", "tensors.cpp",
     "thread_pool.cpp",
 )  # fmt: skip
-"""Sources that are compiled once. isa.cpp is compiled once per instruction set."""
+"""Sources that are compiled once. isa.cpp is compiled once per instruction set, but for those of SET_SOURCES."""
+
+SET_SOURCES = {"amx_bf16": "amx.cpp"}
+"""Source of an instruction set that shares most kernels with the next one, which must be compiled in, too."""
 
 FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 WARNING_FLAGS = ("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-unused-function")
@@ -71,7 +76,7 @@ def compile_library(target: Path, extra: Sequence[str] = (), sets: Sequence[str]
     sets_flag = f'-DCHAIRLIFT_SETS="{" ".join(sets)}"'
     jobs: list[tuple[str, str, tuple[str, ...]]] = [(name, name, (sets_flag,)) for name in COMMON_SOURCES]
     for name in sets:
-        jobs.append(("isa.cpp", f"isa_{name}", (f"-DCHAIRLIFT_SET={name}", *set_flags[name])))
+        jobs.append((SET_SOURCES.get(name, "isa.cpp"), f"isa_{name}", (f"-DCHAIRLIFT_SET={name}", *set_flags[name])))
     with tempfile.TemporaryDirectory() as folder:
         objects = [Path(folder) / f"{name}.o" for _, name, _ in jobs]
 
@@ -164,8 +169,9 @@ def processor_sets() -> tuple[str, ...]:
     if found is None:
         return tuple(instruction_set_flags())
     words = found[1].split()
-    # Linux calls -mavx512vnni avx512_vnni, and dotprod asimddp.
-    features = {f"-m{word.replace('_', '')}" for word in words} | {"-DCHAIRLIFT_NEON"}
+    # Linux calls -mavx512vnni avx512_vnni, -mamx-tile amx_tile, and dotprod asimddp.
+    joins = {"amx_tile": "-", "amx_bf16": "-"}
+    features = {f"-m{word.replace('_', joins.get(word, ''))}" for word in words} | {"-DCHAIRLIFT_NEON"}
     if "asimddp" in words:
         features.add("-march=armv8.2-a+dotprod")
     return tuple(name for name, flags in instruction_set_flags().items() if features.issuperset(flags))

@@ -3,6 +3,8 @@
 #include <new>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -27,6 +29,19 @@ bool has_f16c() {
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx >> 29 & 1);
 }
 
+// Linux lets a process use the tile registers once it has asked for them: see "x86 XSTATE" in its documentation. A
+// thread whose alternate stack for signals is too small for them is a reason to refuse.
+bool may_use_amx() {
+#if defined(CHAIRLIFT_EMULATES_AMX)
+    return true;
+#endif
+    constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
+    unsigned eax, ebx, ecx, edx;
+    static const bool may = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx >> 22 & 1) && (edx >> 24 & 1) &&
+                            syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+    return may;
+}
+
 bool has_avx_vnni() {
 #if defined(CHAIRLIFT_EMULATES_AVX_VNNI)
     return true;
@@ -49,6 +64,12 @@ const Kernels* kernels_of(const char* name) {
     if (avx2 && !strcmp(name, "avx2")) return get(kernels_avx2);
     if (avx512 && !strcmp(name, "avx512")) return get(kernels_avx512);
     if (bf16 && !strcmp(name, "avx512_bf16")) return get(kernels_avx512_bf16);
+#if defined(CHAIRLIFT_EMULATES_AMX)
+    const bool has_others = true;
+#else
+    const bool has_others = bf16 && kernels_avx512_bf16;
+#endif
+    if (!strcmp(name, "amx_bf16") && has_others && kernels_amx_bf16 && may_use_amx()) return kernels_amx_bf16();
 #elif defined(__aarch64__)
     if (!strcmp(name, "neon")) return get(kernels_neon);
     if (!strcmp(name, "neon_dotprod") && getauxval(AT_HWCAP) & HWCAP_ASIMDDP) return get(kernels_neon_dotprod);

@@ -467,6 +467,7 @@ CHAIRLIFT_WEAK const Kernels* kernels_avx2();
 CHAIRLIFT_WEAK const Kernels* kernels_avx2_vnni();
 CHAIRLIFT_WEAK const Kernels* kernels_avx512();
 CHAIRLIFT_WEAK const Kernels* kernels_avx512_bf16();
+CHAIRLIFT_WEAK const Kernels* kernels_amx_bf16();
 CHAIRLIFT_WEAK const Kernels* kernels_neon();
 CHAIRLIFT_WEAK const Kernels* kernels_neon_dotprod();
 

@@ -1,6 +1,7 @@
 // Vector types of the instruction set that this file is compiled for, and the operations that C++ has no operator for.
 //
 //     set            lanes   bfloat16 pairs            int8 quads (dot.h)
+//     amx_bf16       16      vdpbf16ps; amx.cpp        vpdpbusd
 //     avx512_bf16    16      vdpbf16ps                 vpdpbusd
 //     avx512         16      widened, two FMA          widened, multiply and add
 //     avx2_vnni      8       widened, two FMA          vpdpbusd
