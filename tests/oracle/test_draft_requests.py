@@ -1,9 +1,8 @@
 """Drafts change nothing that a request shows: random requests with all sampling parameters, with and without drafts.
 
 Compared are tokens, text, logprobs, prompt logprobs, finish reasons and embeddings beside, bit for bit on the native
-kernels. Runs with drafts have
-few blocks, so that sequences are preempted, chunks, prefix hits, one or two steps in flight, and requests that were
-resumed. The drafter is always right, sometimes wrong or always wrong.
+kernels. Runs with drafts have few blocks, so that sequences are preempted, and chunks, prefix hits, requests that were
+resumed, and one or two steps in flight. The drafter is always right, sometimes wrong or always wrong.
 """
 
 import random

@@ -48,14 +48,19 @@ class ServerFlagAction(argparse.Action):
         if isinstance(row.parse, EntryOfObject):
             _keep_entry(namespace, self.dest, value, flag)
         else:
-            setattr(namespace, self.dest, value)
-            namespace.written_flags = getattr(namespace, "written_flags", {}) | {self.dest: flag}
+            _set_by_flag(namespace, self.dest, value, flag)
         if option.reason:
             _note(namespace, f"{flag} is --{option.setting.replace('_', '-')}: {option.reason}")
 
 
 def _note(namespace: argparse.Namespace, sentence: str) -> None:
     namespace.flag_notes = [*getattr(namespace, "flag_notes", ()), sentence]
+
+
+def _set_by_flag(namespace: argparse.Namespace, dest: str, value: Any, flag: str) -> None:
+    """Set a setting, and which flag has set it, for errors."""
+    setattr(namespace, dest, value)
+    namespace.written_flags = getattr(namespace, "written_flags", {}) | {dest: flag}
 
 
 def _keep_entry(namespace: argparse.Namespace, dest: str, entry: Mapping[str, Any], flag: str) -> None:
@@ -118,8 +123,7 @@ def merge_entries(arguments: argparse.Namespace) -> None:
         written = [f"--{dest.replace('_', '-')}", *flags] if value else [*flags]
         for entry, _ in entries:
             value |= entry
-        setattr(arguments, dest, value)
-        arguments.written_flags = getattr(arguments, "written_flags", {}) | {dest: ", ".join(written)}
+        _set_by_flag(arguments, dest, value, ", ".join(written))
 
 
 def help_section(dests: dict[str, Setting]) -> str:

@@ -179,9 +179,13 @@ class DraftPlanner:
         # One more token is sampled behind the last draft.
         left = min(builder.tokens_left, self._max_samples - len(builder.decodes))
         limit = min(self._max_drafts, left, sequence.max_length - len(sequence.token_ids) - 1)
-        if self._cache.config.has_state:
-            limit = 0 if builder.checkpoints is None else min(limit, builder.checkpoints.max_drafts)
-        return limit
+        return self._within_checkpoints(builder, limit)
+
+    def _within_checkpoints(self, builder: StepBuilder, count: int) -> int:
+        """Return for how many of the drafts of a sequence there is room to save the state behind each."""
+        if not self._cache.config.has_state:
+            return count
+        return 0 if builder.checkpoints is None else min(count, builder.checkpoints.max_drafts)
 
     def _source(self, drafter: Drafter, sequence: Sequence) -> DraftSource:
         """Return the source of the tokens that a drafter has just proposed for a sequence."""
@@ -193,10 +197,8 @@ class DraftPlanner:
 
     def _add(self, builder: StepBuilder, candidate: _Candidate, count: int) -> bool:
         """Give a sequence up to `count` of its drafts, as far as there is room; returns whether it has some."""
-        sequence, drafts = candidate.sequence, candidate.drafts[:count]
+        sequence, drafts = candidate.sequence, candidate.drafts[: self._within_checkpoints(builder, count)]
         grammars: tuple[GrammarMatcher, ...] = ()
-        if self._cache.config.has_state:
-            drafts = drafts[: 0 if builder.checkpoints is None else builder.checkpoints.max_drafts]
         if sequence.grammar is not None:
             grammars = sequence.grammar.after_each(drafts)
             drafts = drafts[: len(grammars)]

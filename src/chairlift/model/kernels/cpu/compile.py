@@ -169,12 +169,15 @@ def processor_sets() -> tuple[str, ...]:
     if found is None:
         return tuple(instruction_set_flags())
     words = found[1].split()
-    # Linux calls -mavx512vnni avx512_vnni, -mamx-tile amx_tile, and dotprod asimddp.
-    joins = {"amx_tile": "-", "amx_bf16": "-"}
-    features = {f"-m{word.replace('_', joins.get(word, ''))}" for word in words} | {"-DCHAIRLIFT_NEON"}
+    # Linux calls -mavx512vnni avx512_vnni, -mamx-tile amx_tile, and dotprod asimddp. Hyphens of flags do not count.
+    features = {f"-m{word.replace('_', '')}" for word in words} | {"-DCHAIRLIFT_NEON"}
     if "asimddp" in words:
         features.add("-march=armv8.2-a+dotprod")
-    return tuple(name for name, flags in instruction_set_flags().items() if features.issuperset(flags))
+    known = {feature.replace("-", "") for feature in features}
+    return tuple(
+        name for name, flags in instruction_set_flags().items()
+        if known.issuperset(flag.replace("-", "") for flag in flags)
+    )  # fmt: skip
 
 
 def instruction_set_flags() -> Mapping[str, tuple[str, ...]]:

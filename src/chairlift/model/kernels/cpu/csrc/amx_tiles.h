@@ -115,18 +115,18 @@ CHAIRLIFT_TILE_OPERATIONS(7)
 // Adds to SUMS: its row r and column c gets the products of row r of ROWS and column c of COLUMNS.
 template <int SUMS, int ROWS, int COLUMNS>
 CHAIRLIFT_INLINE void add_products();
-template <>
-CHAIRLIFT_INLINE void add_products<0, 4, 6>() { _tile_dpbf16ps(0, 4, 6); }
-template <>
-CHAIRLIFT_INLINE void add_products<1, 4, 7>() { _tile_dpbf16ps(1, 4, 7); }
-template <>
-CHAIRLIFT_INLINE void add_products<2, 5, 6>() { _tile_dpbf16ps(2, 5, 6); }
-template <>
-CHAIRLIFT_INLINE void add_products<3, 5, 7>() { _tile_dpbf16ps(3, 5, 7); }
-template <>
-CHAIRLIFT_INLINE void add_products<2, 4, 5>() { _tile_dpbf16ps(2, 4, 5); }
-template <>
-CHAIRLIFT_INLINE void add_products<3, 4, 6>() { _tile_dpbf16ps(3, 4, 6); }
+
+#define CHAIRLIFT_TILE_PRODUCTS(SUMS, ROWS, COLUMNS) \
+    template <>                                      \
+    CHAIRLIFT_INLINE void add_products<SUMS, ROWS, COLUMNS>() { _tile_dpbf16ps(SUMS, ROWS, COLUMNS); }
+
+CHAIRLIFT_TILE_PRODUCTS(0, 4, 6)
+CHAIRLIFT_TILE_PRODUCTS(1, 4, 7)
+CHAIRLIFT_TILE_PRODUCTS(2, 5, 6)
+CHAIRLIFT_TILE_PRODUCTS(3, 5, 7)
+CHAIRLIFT_TILE_PRODUCTS(2, 4, 5)
+CHAIRLIFT_TILE_PRODUCTS(3, 4, 6)
+#undef CHAIRLIFT_TILE_PRODUCTS
 
 #endif
 
