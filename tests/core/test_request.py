@@ -6,6 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from chairlift.core.adapter_version import AdapterVersion
 from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.numeric_limits import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
@@ -19,7 +20,13 @@ REQUEST = GenerateRequest(request_id="a", prompt_token_ids=(1, 2, 3), params=PAR
 
 def test_a_request_survives_the_wire() -> None:
     request = replace(
-        REQUEST, eos_token_ids=(2,), priority=-3, tenant="t", timeout=1.5, adapter="x", predicted_token_ids=(4, 5)
+        REQUEST,
+        eos_token_ids=(2,),
+        priority=-3,
+        tenant="t",
+        timeout=1.5,
+        adapter=AdapterVersion(1, "x"),
+        predicted_token_ids=(4, 5),
     )
     back = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=GenerateRequest)
     assert back == request and hash(back) == hash(request)

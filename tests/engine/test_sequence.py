@@ -2,6 +2,7 @@
 
 import pytest
 
+from chairlift.core.adapter_version import AdapterVersion
 from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ForwardFailed
 from chairlift.core.request import RequestPhase
@@ -49,7 +50,7 @@ def test_blocks_are_named_as_they_fill() -> None:
 
 
 def test_a_new_sequence_says_how_many_tokens_are_outputs() -> None:
-    sequence = make(adapter="x", eos_token_ids=(2,))
+    sequence = make(adapter=AdapterVersion(3, "x"), eos_token_ids=(2,))
     sequence.token_ids += [8, 9]
     sequence.slot = 5
     new_sequence = sequence.to_new_sequence()
@@ -59,7 +60,7 @@ def test_a_new_sequence_says_how_many_tokens_are_outputs() -> None:
         2,
     )
     assert (new_sequence.adapter, new_sequence.eos_token_ids, new_sequence.params) == (
-        "x",
+        3,
         (2,),
         sequence.request.params,
     )

@@ -1,7 +1,7 @@
 """Block hashes: a SHA-256 chain over the tokens of full blocks, rooted in the scope that may share them.
 
-root    = H(model, adapter, tenant, salt)      no other tenant, model, adapter or salt has an equal one
-hash[i] = H(hash[i - 1], tokens of block i)    so equal hashes mean equal prefixes, not only equal blocks
+root    = H(model, adapter digest, tenant, salt)   no other tenant, model, adapter or salt has an equal one
+hash[i] = H(hash[i - 1], tokens of block i)        so equal hashes mean equal prefixes, not only equal blocks
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,13 @@ from struct import pack
 BlockHash = bytes
 
 
-def root_hash(model_id: str, adapter: str, tenant: str, salt: str = "") -> BlockHash:
+def root_hash(model_id: str, adapter_digest: str, tenant: str, salt: str = "") -> BlockHash:
     """Return the start of a chain of block hashes.
 
+    The adapter is named by a digest of its files, "" for none: blocks of an older version are no blocks of a newer one.
     Each part is preceded by its length, so that different lists of parts give different bytes.
     """
-    parts = (part.encode("utf-8", "surrogatepass") for part in ("chairlift-1", model_id, adapter, tenant, salt))
+    parts = (part.encode("utf-8", "surrogatepass") for part in ("chairlift-1", model_id, adapter_digest, tenant, salt))
     return sha256(b"".join(len(part).to_bytes(8, "little") + part for part in parts)).digest()
 
 

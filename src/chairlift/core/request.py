@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from chairlift.core.adapter_version import NO_ADAPTER, AdapterVersion
 from chairlift.core.numeric_limits import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.core.validation import integer, invalid_param, number
@@ -39,7 +40,7 @@ class GenerateRequest:
         priority: an integer; a smaller one runs first, where the waiting queue's policy uses priorities.
         tenant: part of the prefix cache's salt, so that tenants share no blocks; unit of fairness.
         timeout: seconds from submission, None for no limit.
-        adapter: name of the adapter, part of the salt.
+        adapter: the version of the LoRA adapter; its digest is part of the salt.
         cache_salt: another part of the salt: only requests with the same value share cached prefixes.
         resume: for each choice the output tokens that were delivered already, for example by an engine that failed;
             choices without an entry have none. Generation continues after them, and only new tokens are output.
@@ -63,7 +64,7 @@ class GenerateRequest:
     priority: int = 0
     tenant: str = ""
     timeout: float | None = None
-    adapter: str = ""
+    adapter: AdapterVersion = NO_ADAPTER
     cache_salt: str = ""
     resume: tuple[tuple[int, ...], ...] = ()
     pooling: str = ""

@@ -244,7 +244,8 @@ class Sequence:
         request = self.request
         token_ids = tuple(self.token_ids) if self.num_output_tokens else request.prompt_token_ids
         return NewSequence(
-            self.slot, token_ids, self.num_output_tokens, request.params, request.eos_token_ids, request.adapter,
+            self.slot, token_ids, self.num_output_tokens, request.params, request.eos_token_ids,
+            request.adapter.number,
             self.choice_index,
             self.num_prompt_logprobs_done, request.pooling,
         )  # fmt: skip

@@ -51,7 +51,7 @@ class NewSequence:
         num_output_tokens: outputs among them, at the end (after a preemption or a retry).
         params: resolved sampling parameters.
         eos_token_ids: banned, with params.stop_token_ids, until params.min_tokens outputs exist.
-        adapter: name of the adapter, "" for none.
+        adapter: number of the version of the LoRA adapter, 0 for none.
         choice_index: index of the choice in its request; samples of equal seeds differ by it.
         prompt_logprobs_from: first prompt position whose logprobs are requested (params.prompt_logprobs).
         pooling: "last" or "mean" for a sequence whose hidden states are requested, else "".
@@ -62,7 +62,7 @@ class NewSequence:
     num_output_tokens: int
     params: SamplingParams
     eos_token_ids: tuple[int, ...] = ()
-    adapter: str = ""
+    adapter: int = 0
     choice_index: int = 0
     prompt_logprobs_from: int = 1
     pooling: str = ""

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.core import errors
+from chairlift.core.adapter_version import AdapterVersion
 from chairlift.core.engine_output import EngineOutput, FinishReason, TokenLogprob, Usage
 from chairlift.core.errors import ChairliftError, ContextLengthExceeded, EngineDead, InvalidRequest, QueueFull
 from chairlift.core.load_report import LoadReport, ReplicaState
@@ -61,7 +62,7 @@ EVERYTHING = SamplingParams(
 )  # fmt: skip
 REQUEST = GenerateRequest(
     request_id="a/\u20ac", prompt_token_ids=(0, 1, 2**31 - 1), params=EVERYTHING, eos_token_ids=(2, 7), priority=-3,
-    tenant="t", timeout=1.5, adapter="ad",
+    tenant="t", timeout=1.5, adapter=AdapterVersion(2, "ad"),
 )  # fmt: skip
 INFO = RunnerInfo(
     vocab_size=9,
@@ -180,7 +181,7 @@ def test_numbers_of_numpy_are_written_as_numbers() -> None:
     assert isinstance(message, Submit) and message.request.prompt_token_ids == (1, 2)
 
 
-@pytest.mark.parametrize("field", ["request_id", "tenant", "adapter"])
+@pytest.mark.parametrize("field", ["request_id", "tenant", "cache_salt"])
 def test_half_a_surrogate_pair_cannot_be_written(field: str) -> None:
     names: Any = {"request_id": "r"} | {field: "\ud800"}
     with pytest.raises(WireError, match="Submit cannot be encoded"):

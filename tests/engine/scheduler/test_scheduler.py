@@ -1,9 +1,11 @@
 """Scheduler: its guarantees one by one, most of them bugs of other engines (PITFALLS 1-6, 11, 12, 17)."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from chairlift.core.adapter_version import AdapterVersion
 from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import (
     ContextLengthExceeded,
@@ -121,8 +123,8 @@ def test_without_patience_a_prefix_is_computed_twice_rather_than_matched_too_ear
     assert len(set(plan.new_blocks[:, 3].tolist())) == 6
 
 
-@pytest.mark.parametrize("other", [{"tenant": "t"}, {"adapter": "x"}])
-def test_another_tenant_or_adapter_shares_nothing(other: dict[str, str]) -> None:
+@pytest.mark.parametrize("other", [{"tenant": "t"}, {"adapter": AdapterVersion(1, "x")}])
+def test_another_tenant_or_adapter_shares_nothing(other: dict[str, Any]) -> None:
     """Pitfalls 12 and 37."""
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 10, 1), 0.0)

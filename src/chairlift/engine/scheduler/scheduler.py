@@ -143,7 +143,7 @@ class Scheduler:
         self, request: GenerateRequest, grammars: Items[GrammarMatcher], since: float
     ) -> tuple[list[Sequence], list[tuple[int, FinishReason]]]:
         """Create the sequences of the open choices; also return the finished choices with reasons."""
-        root = root_hash(self.cache.config.model_id, request.adapter, request.tenant, request.cache_salt)
+        root = root_hash(self.cache.config.model_id, request.adapter.digest, request.tenant, request.cache_salt)
         sequences: list[Sequence] = []
         ended: list[tuple[int, FinishReason]] = []
         for index in range(request.params.num_choices):

@@ -14,10 +14,17 @@ from chairlift.model.weights.parameter_loader import ParameterLoader
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A projection, or several of one input stacked by rows: weight [O, I] in any layout, and bias [O] or None."""
+    """A projection, or several of one input stacked by rows.
+
+    Attributes:
+        weight: [O, I] in any layout.
+        bias: [O], or None.
+        outputs: name of each projection, without ".weight", -> its rows, in the order of the rows of the weight.
+    """
 
     weight: LinearWeight
     bias: Tensor | None
+    outputs: Mapping[str, int]
 
     @classmethod
     def load(
@@ -27,9 +34,8 @@ class Linear:
         weight = loader.linear_weight(
             [(f"{name}.weight", (rows, inputs)) for name, rows in outputs.items()], gated=gated
         )
-        return cls(
-            weight, loader.concat([(f"{name}.bias", (rows,)) for name, rows in outputs.items()]) if bias else None
-        )
+        biases = [(f"{name}.bias", (rows,)) for name, rows in outputs.items()]
+        return cls(weight, loader.concat(biases) if bias else None, dict(outputs))
 
     def __call__(self, x: Tensor, ops: Ops) -> Tensor:
         """Project x [T, I] to [T, O]."""

@@ -1,0 +1,1 @@
+"""LoRA adapters: their numbers by the names of a model's parameters."""
