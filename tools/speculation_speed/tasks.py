@@ -142,7 +142,7 @@ def plain_prompt(rng: Random, vocab_size: int, num_tokens: int = 256) -> list[in
 
 
 def mail_prompt(rng: Random) -> str:
-    """Return a chat of one turn that asks for the values of a mail, as a model with ChatML's tokens reads it."""
+    """Return a chat with the task, which all requests share, and a mail, as a model with ChatML's tokens reads it."""
     number, amount, code = rng.randrange(10_000, 99_999), rng.randrange(1_000, 99_999), rng.randrange(10_000, 99_999)
     properties = SCHEMA["properties"]
     status, method = (rng.choice(properties[name]["enum"]) for name in ("order_status", "payment_method"))
@@ -154,8 +154,8 @@ def mail_prompt(rng: Random) -> str:
         f"Please send the parcel to {street}, postal code {code}, country {country}. Your page says that the order "
         f"is {status}.\n\nKind regards\nAnna Weber"
     )
-    question = f"Read this mail:\n\n{mail}\n\nReturn the order as JSON for this schema:\n{json.dumps(SCHEMA)}"
-    return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+    task = f"Return the order of a mail as JSON for this schema:\n{json.dumps(SCHEMA)}"
+    return f"<|im_start|>system\n{task}<|im_end|>\n<|im_start|>user\n{mail}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def json_params(seed: int, max_tokens: int, temperature: float = 1.0) -> SamplingParams:
