@@ -11,7 +11,7 @@ def test_every_kind_of_request_is_there() -> None:
     bodies = [kind.body(3) for kind in all_kinds()]
     for name in (
         "tools", "tool_choice", "logprobs", "response_format", "structured_outputs", "presence_penalty", "echo",
-        "return_token_ids", "min_tokens",
+        "return_token_ids", "min_tokens", "prediction",
     ):  # fmt: skip
         assert any(name in body for body in bodies), name
     assert any(body.get("n", 1) > 1 for body in bodies) and any(body.get("temperature") == 0 for body in bodies)

@@ -48,11 +48,15 @@ def start_process(command: Sequence[str], log_file: Path) -> ServerProcess:
     return ServerProcess(command, log_file, environ=environ, start_seconds=START_SECONDS)
 
 
-def replica_command(model: Model, port: int, more: Mapping[str, Any]) -> list[str]:
-    """Return the command of a replica on a port; `more` is added to the config of a server without a real model."""
+def replica_command(model: Model, port: int, more: Mapping[str, Any], *, has_drafts: bool = True) -> list[str]:
+    """Return the command of a replica on a port; `more` is added to the config of a server without a real model.
+
+    A real model decodes speculatively unless `has_drafts` is false.
+    """
     server = {"drain_handover": HANDOVER_SECONDS, **more}
     if model is Model.DEMO:
         options = ["--cpu-threads", "1", "--drain-handover", str(HANDOVER_SECONDS), "--num-blocks", "4096"]
+        options += [] if has_drafts else ["--speculative-config", '{"method": "none"}']
         return [sys.executable, "-m", "chairlift", "serve", "--port", str(port), *options]
     if model is Model.SCRIPTED:
         scripted = {"repeats": True, "port": port, "fake": {"seconds_per_step": SECONDS_PER_STEP}, "server": server}
@@ -69,7 +73,7 @@ class Fleet:
     """Replicas of one model behind two routers.
 
     Attributes:
-        replicas: the replicas' processes.
+        replicas: the replicas' processes. The last one, which the uncut runs are on, decodes without drafts.
         proxies: one TCP proxy before each replica.
         routers: the routers' processes; the first one reaches the replicas directly, the second one by the proxies.
         http: an HTTP client without limits.
@@ -127,7 +131,8 @@ class Fleet:
         return [proxy.url for proxy in self.proxies] if router else [f"http://127.0.0.1:{port}" for port in self._ports]
 
     def _start_replica(self, index: int) -> ServerProcess:
-        command = replica_command(self.model, self._ports[index], {} if index else self._first_replica)
+        more = {} if index else self._first_replica
+        command = replica_command(self.model, self._ports[index], more, has_drafts=index != NUM_REPLICAS - 1)
         return start_process(command, self.folder / f"replica-{index}.log")
 
     def start_router(self, index: int) -> ServerProcess:

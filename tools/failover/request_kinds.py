@@ -136,7 +136,12 @@ SCRIPTED_KINDS = (
     ),
 )  # fmt: skip
 PENALTIES = {**SAMPLED, "presence_penalty": 0.5, "frequency_penalty": 0.5, "repetition_penalty": 1.1}
+PREDICTION = {"prediction": {"type": "content", "content": 5 * SENTENCE}}
 DEMO_KINDS = (
+    RequestKind(name="prediction", model=Model.DEMO, fields={**GREEDY, **PREDICTION}, prompt=_repeat(5 * SENTENCE)),
+    RequestKind(
+        name="seeded prediction", model=Model.DEMO, fields={**SAMPLED, **PREDICTION, "n": 2, "logprobs": True},
+    ),
     RequestKind(name="demo greedy", model=Model.DEMO, fields=GREEDY),
     RequestKind(name="demo seeded", model=Model.DEMO, fields=SAMPLED),
     RequestKind(name="penalties", model=Model.DEMO, fields=PENALTIES),

@@ -13,12 +13,15 @@ def read_response(body: bytes, *, is_streamed: bool) -> dict[str, Any]:
     """Return the content of a complete response of status 200.
 
     "choices" has by index: each text of it, tool calls, token ids, logprobs and the finish reason. Members that differ
-    between two runs of one request (`created`, cached tokens) are left out. Raises BadResponse.
+    between two runs of one request (`created`, cached tokens, tokens of a prediction) are left out. Raises BadResponse.
     """
     content = _read_stream(body) if is_streamed else _read_object(body)
     content.pop("created", None)
     if content.get("usage"):
         content["usage"].pop("prompt_tokens_details", None)
+        details = content["usage"].get("completion_tokens_details") or {}
+        for name in ("accepted_prediction_tokens", "rejected_prediction_tokens"):
+            details.pop(name, None)
     return content
 
 
