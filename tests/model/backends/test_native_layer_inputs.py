@@ -24,7 +24,7 @@ def inputs_of(size: int) -> PerLayerInputs:
         (20, LAYERS * size), (LAYERS * size, HIDDEN),
     ))  # fmt: skip
     norm = RMSNorm(torch.rand(size, generator=dice) + 0.5, 1e-3, in_float32=True)
-    return PerLayerInputs(table, Linear(weight, None), HIDDEN**-0.5, norm)
+    return PerLayerInputs(table, Linear(weight, None, {"projection": len(weight)}), HIDDEN**-0.5, norm)
 
 
 def made(name: str, inputs: PerLayerInputs, ids: Tensor, projected: Tensor) -> Tensor:

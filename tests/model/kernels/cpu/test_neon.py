@@ -322,7 +322,7 @@ def test_states_are_those_of_float64_and_the_same_however_a_prompt_is_cut(
     layer = random_layer(config, torch.float64)
     assert isinstance(layer, GatedDeltaNet | Mamba2)
     projected, values = layer.projection.weight.shape[0], heads * value_dim
-    eye = [Linear(torch.eye(width, dtype=torch.float64), None) for width in (projected, values)]
+    eye = [Linear(torch.eye(width, dtype=torch.float64), None, {"eye": width}) for width in (projected, values)]
     layer = replace(layer, projection=eye[0], output=eye[1])
     x = numbers(tokens, projected, seed=8)
     skips = layer.skip if isinstance(layer, Mamba2) else torch.zeros(heads)
