@@ -14,7 +14,7 @@ from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
 from chairlift.model.batch.state_cache import StateCache
 from chairlift.model.batch.state_step import StateStep
-from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
+from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext, TakesAdapters
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,11 @@ def make_batch(rows: Sequence[Row], block_size: int, padding: int = 0) -> Forwar
 
 def teacher_forced_logits(
     model: CausalLM, sequences: Sequence[Sequence[int]], dtype: torch.dtype, *, block_size: int = 16,
-    max_chunk: int = 64, seed: int = 0, backend: AttentionBackend | None = None,
+    max_chunk: int = 64, seed: int = 0, backend: AttentionBackend | None = None, adapters: Sequence[int] = (),
 ) -> list[torch.Tensor]:  # fmt: skip
     """Return logits [length, V] of all sequences, computed in random chunks and batches.
+
+    `adapters` are the numbers of their adapters, for a model that TakesAdapters.
 
     Blocks are scattered, and all KV token slots hold NaN until they are written. A block that no later token attends
     to is replaced in the table by a block that holds only NaN.
@@ -130,6 +132,11 @@ def teacher_forced_logits(
                 device=torch.device("cpu"),
             )  # fmt: skip
         context = ForwardContext(batch, kv, backend, backend.plan(batch), states, step)
+        if adapters:
+            assert isinstance(model, TakesAdapters)
+            model.use_adapters(
+                np.repeat(np.array([adapters[i] for i in selected], np.int32), [counts[i] for i in selected])
+            )
         with torch.inference_mode():
             hidden = model.forward(torch.tensor(ids), context)
             computed = model.logits(hidden[batch.logits_indices])

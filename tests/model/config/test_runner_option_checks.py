@@ -27,6 +27,10 @@ from support_shares import for_each
         ({"kernels": "native", "quantization": "fp8"}, "quantization"),
         ({"model_impl": "transformers", "quantization": "fp8"}, "quantization"),
         ({"max_model_len": 1}, "max_model_len"), ({"num_blocks": 0}, "num_blocks"),
+        ({"enable_lora": True, "kernels": "native"}, "enable_lora"),
+        ({"enable_lora": True, "quantization": "int8"}, "enable_lora"),
+        ({"enable_lora": True, "model_impl": "transformers"}, "enable_lora"),
+        ({"enable_lora": True, "tensor_parallel_size": 2}, "enable_lora"),
     ],
 )  # fmt: skip
 def test_invalid_options_are_named(options: dict[str, object], named: str) -> None:

@@ -15,7 +15,7 @@ VOCAB = 30
 HEAD = torch.randn(VOCAB, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def head(hidden: torch.Tensor) -> torch.Tensor:
+def head(hidden: torch.Tensor, slot: int = 0) -> torch.Tensor:
     return hidden @ HEAD.T
 
 
@@ -87,7 +87,7 @@ def test_what_a_head_raises_for_one_is_its_own() -> None:
     scores.admit(wanting(0, (5, 6, 7)))
     scores.admit(wanting(1, (5, 6)))
 
-    def raising(hidden: torch.Tensor) -> torch.Tensor:
+    def raising(hidden: torch.Tensor, slot: int) -> torch.Tensor:
         if len(hidden) == 2:
             raise RuntimeError("no memory")
         return head(hidden)
@@ -102,7 +102,7 @@ def test_what_a_head_raises_for_one_is_its_own() -> None:
     ids=["torch", "device", "driver"],
 )
 def test_an_error_of_the_device_is_no_row_error(error: RuntimeError) -> None:
-    def raising(hidden: torch.Tensor) -> torch.Tensor:
+    def raising(hidden: torch.Tensor, slot: int) -> torch.Tensor:
         raise error
 
     scores = PromptLogprobs(9, VOCAB)

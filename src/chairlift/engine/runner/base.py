@@ -137,6 +137,38 @@ class RenewsThreads(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterInfo:
+    """Describes a loaded LoRA adapter.
+
+    Attributes:
+        digest: of its files: equal for equal files wherever they are, and another one after any change.
+        num_bytes: memory of its numbers.
+        rank: largest rank of its products.
+    """
+
+    digest: str
+    num_bytes: int
+    rank: int
+
+
+@runtime_checkable
+class LoadsAdapters(Protocol):
+    """A Runner whose sequences may have LoRA adapters (NewSequence.adapter)."""
+
+    def load_adapter(self, number: int, folder: str) -> AdapterInfo:
+        """Load the adapter of a folder under a number, at least 1, that no other one has.
+
+        May be called from any thread while steps run, which it does not hold. Raises ModelError in one sentence; then
+        nothing of the adapter stays.
+        """
+        ...
+
+    def drop_adapter(self, number: int) -> None:
+        """Free an adapter that no sequence has any more; an unknown number is ignored."""
+        ...
+
+
 @runtime_checkable
 class ReportsDeviceMemory(Protocol):
     """A Runner that may compute on a device with memory of its own."""

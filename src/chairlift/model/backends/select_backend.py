@@ -29,6 +29,8 @@ def select_backend(
         why = f"torch (quantization is {config.quantization})"
     elif config.kv_cache_dtype != AUTO_DTYPE:
         why = f"torch (kv_cache_dtype is {config.kv_cache_dtype})"
+    elif config.enable_lora:
+        why = "torch (enable_lora is set)"
     elif config.kernels != "torch" and config.attention_backend == AUTO:
         try:
             check_fit(model, device, config.block_size)
@@ -43,4 +45,4 @@ def select_backend(
     backend = TorchBackend.best(
         torch_dtype(model.dtype), device, deterministic=config.deterministic, quantization=config.quantization
     )
-    return replace(backend, why=why)
+    return replace(backend, why=why, adapts=config.enable_lora)

@@ -8,6 +8,7 @@ from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.model.config.runner_config import FILE_QUANTIZATION, FLOAT8_QUANTIZATION
 from chairlift.model.device.triton_package import can_use_triton
 from chairlift.model.kernels.float8_linear import check_products
+from chairlift.model.layers.adapted_decoder import AdaptedDecoder
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec, TorchDecoder
 from chairlift.model.layers.ops import Ops
@@ -28,6 +29,7 @@ class TorchBackend:
         chunk_tokens, cpus: see RunnerInfo.
         torch_threads: see ModelBackend.
         sampler: operations that sample tokens.
+        adapts: whether rows may have LoRA adapters.
         packer: quantizes the weights of the layers, or keeps their codes; None leaves them as they are.
     """
 
@@ -38,6 +40,7 @@ class TorchBackend:
     cpus: tuple[int, ...] = ()
     sampler: SamplingOps = field(default_factory=TorchSamplingOps)
     packer: Float8Packer | Int4Packer | None = None
+    adapts: bool = False
 
     @classmethod
     def best(
@@ -80,7 +83,7 @@ class TorchBackend:
 
     def decoder(self, parts: DecoderSpec) -> CausalLM:
         """See ModelBackend."""
-        return TorchDecoder(parts, self.ops)
+        return AdaptedDecoder(parts, self.ops) if self.adapts else TorchDecoder(parts, self.ops)
 
     def attention(self) -> None:
         """See ModelBackend: every attention backend works."""

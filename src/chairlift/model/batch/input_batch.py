@@ -2,6 +2,7 @@
 
     blocks[group, slot, index]           block ids, -1 where no block was assigned     one row of tables per slot
     last_sampled[slot]                   the token that LAST_SAMPLED stands for
+    adapters[slot]                       number of the sequence's adapter, 0 for none
 
 All arrays are numpy on the host; one step costs a handful of array operations, whatever its number of tokens.
 """
@@ -37,13 +38,14 @@ class StepInputs:
 
 
 class SlotBlockTables:
-    """The block table of each slot's sequence, and the token it sampled last.
+    """The block table of each slot's sequence, the token it sampled last, and the number of its adapter.
 
-    Owns: both. Does not own: parameters and histories (sampling_state.py), the blocks themselves.
+    Owns: all three. Does not own: parameters and histories (sampling_state.py), the blocks themselves.
 
     Attributes:
         blocks: int32 [groups, slots, width], block ids, -1 where no block was assigned.
         last_sampled: int32 [slots].
+        adapters: int32 [slots], 0 for none.
         vocab_size: V.
         writes: whether new tokens are written to the cache.
     """
@@ -68,6 +70,7 @@ class SlotBlockTables:
         self.vocab_size = vocab_size
         self.blocks = np.full((num_groups, max_slots, _FIRST_WIDTH), -1, np.int32)
         self.last_sampled = np.zeros(max_slots, np.int32)
+        self.adapters = np.zeros(max_slots, np.int32)
 
     def apply(self, plan: StepPlan) -> None:
         """Apply a plan's released slots, new sequences and new blocks, in this order."""
@@ -75,7 +78,11 @@ class SlotBlockTables:
         cleared = [*plan.released_slots, *(new.slot for new in plan.new_sequences)]
         if cleared:
             slots = np.asarray(cleared)
-            self.blocks[:, slots[(slots >= 0) & (slots < self.blocks.shape[1])]] = -1
+            slots = slots[(slots >= 0) & (slots < self.blocks.shape[1])]
+            self.blocks[:, slots] = -1
+            self.adapters[slots] = 0
+        for new in plan.new_sequences:
+            self.adapters[new.slot] = new.adapter
         if len(plan.new_blocks):
             slot, group, index, block = plan.new_blocks.T
             self._widen(int(index.max()) + 1)

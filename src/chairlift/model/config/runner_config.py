@@ -68,6 +68,7 @@ class RunnerConfig:
         tensor_parallel_size: processes that share every layer, each on its own device; needs an architecture of
             Chairlift's own and torch's kernels.
         use_cuda_graph: "on", "off", or "auto" for on where it can be: decode steps on a CUDA device are CUDA graphs.
+        enable_lora: let sequences have LoRA adapters; by torch's kernels.
         deterministic: give a request the same tokens whatever else is in its batch; ConfigError where no kernels do.
         seed: seed of the tiny model's random weights.
         logits_processor_factories: name -> "package.module:factory" of the processors that requests may choose.
@@ -92,6 +93,7 @@ class RunnerConfig:
     packed_weights_dir: str | None = None
     tensor_parallel_size: int = 1
     use_cuda_graph: str = "auto"
+    enable_lora: bool = False
     deterministic: bool = False
     seed: int = 0
     logits_processor_factories: dict[str, str] = field(default_factory=dict)
@@ -111,7 +113,7 @@ def selects_native_kernels(config: RunnerConfig, dtype: str | None, *, on_cpu: b
 
     Whether they run a model depends on more: head sizes and activations, which almost all models fit.
     """
-    selects_torch = config.kernels == "torch" or config.quantization == FLOAT8_QUANTIZATION
+    selects_torch = config.kernels == "torch" or config.enable_lora or config.quantization == FLOAT8_QUANTIZATION
     selects_torch |= config.tensor_parallel_size > 1 or config.block_size % NATIVE_BLOCK_MULTIPLE != 0
     is_auto = config.attention_backend == config.kv_cache_dtype == AUTO_DTYPE
     return on_cpu and not selects_torch and is_auto and str(dtype) in NATIVE_COMPUTE_DTYPES

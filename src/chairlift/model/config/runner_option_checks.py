@@ -26,6 +26,7 @@ def check_options(config: RunnerConfig) -> None:
     check_kernels(config)
     check_max_memory(config.max_memory)
     check_tensor_parallel(config)
+    check_lora(config)
     minimums = {
         "block_size": (config.block_size, 1), "num_blocks": (config.num_blocks, 1),
         "max_batch_tokens": (config.max_batch_tokens, 1), "max_running_requests": (config.max_running_requests, 1),
@@ -63,6 +64,26 @@ def check_tensor_parallel(config: RunnerConfig) -> None:
                 f"tensor_parallel_size is {config.tensor_parallel_size}, but {name} {value!r} runs on one rank only; "
                 f"set tensor_parallel_size to 1, or leave {name} out", option="tensor_parallel_size",
             )  # fmt: skip
+
+
+def check_lora(config: RunnerConfig) -> None:
+    """Raise ConfigError for options that adapters do not support, whatever the model."""
+    if not config.enable_lora:
+        return
+    refused = {
+        "kernels": ("native",), "quantization": NATIVE_QUANTIZATIONS, "model_impl": ("transformers",),
+    }  # fmt: skip
+    for name, values in refused.items():
+        if (value := getattr(config, name)) in values:
+            raise ConfigError(
+                f"enable_lora needs torch's kernels and Chairlift's own architectures, but {name} is {value!r}; leave "
+                f"{name} out", option="enable_lora",
+            )  # fmt: skip
+    if config.tensor_parallel_size > 1:
+        raise ConfigError(
+            f"enable_lora needs one rank, but tensor_parallel_size is {config.tensor_parallel_size}",
+            option="enable_lora",
+        )
 
 
 def check_kv_cache(config: RunnerConfig) -> None:

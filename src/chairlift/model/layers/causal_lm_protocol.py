@@ -1,5 +1,6 @@
 """CausalLM: the model's interface to the runner."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,6 +14,8 @@ from chairlift.model.batch.state_cache import StateCache
 from chairlift.model.batch.state_step import StateStep
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.state_layers import StateShape
+from chairlift.model.lora.adapter_weights import AdapterWeights
+from chairlift.model.lora.row_adapters import Int32
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 
 
@@ -58,6 +61,38 @@ class TakesPlans(Protocol):
         """Run a plan and return the requested output of its sample rows, valid until the next call.
 
         Raises as forward_plan does.
+        """
+        ...
+
+
+@runtime_checkable
+class TakesAdapters(Protocol):
+    """A CausalLM each of whose rows may have a LoRA adapter of its own.
+
+    A row's output depends on its own adapter alone, and that of a row without one is the model's, with the same bits.
+
+    Attributes:
+        adaptable: canonical name of each projection that an adapter may change, the lm_head included -> O and I.
+    """
+
+    adaptable: Mapping[str, tuple[int, int]]
+
+    def add_adapter(self, number: int, weights: AdapterWeights) -> None:
+        """Add the adapter of a number, at least 1, that no other one has; steps may run meanwhile.
+
+        The weights must be for all the model's parameters that they name. Raises MemoryError.
+        """
+        ...
+
+    def remove_adapter(self, number: int) -> None:
+        """Forget an adapter that no later row has."""
+        ...
+
+    def use_adapters(self, numbers: Int32 | None) -> None:
+        """Name the adapter of each row of the next calls, int32 [rows], 0 for none; None for none in any row.
+
+        Rows are those of input ids in forward(), and those of hidden states in logits() and head(). Raises RuntimeError
+        for a number without an adapter.
         """
         ...
 

@@ -255,7 +255,7 @@ class TorchDecoder:
         """Run input_ids [T] int64 at context.batch.positions through all layers; returns normed states [T, H]."""
         positions = context.batch.positions
         rotations = [*(rope.at(positions) for rope in self._ropes), None]  # the last is that of layers with a state
-        x = self._ops.embed(input_ids, self._table)
+        x = self.embed(input_ids)
         if self._embed_scale is not None:
             x = x * self._embed_scale
         inputs = None if self._per_layer_inputs is None else self._per_layer_inputs(input_ids, x, self._ops)
@@ -265,12 +265,20 @@ class TorchDecoder:
             x, update = layer(x, update, rotations[rope], own_input, context, self._ops)
         return self._norm.of_sum(x, update, self._ops)[1]
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Compute logits [R, V] of the same dtype from hidden states [R, H]."""
+    def embed(self, input_ids: Tensor) -> Tensor:
+        """Look up input_ids int64 [T]: [T, H], without the factor of embeddings."""
+        return self._ops.embed(input_ids, self._table)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Multiply hidden states [R, H] by the lm_head: [R, V]."""
         count = len(hidden)
         if (more := self._ops.padded_size(count) - count) > 0:
             hidden = functional.pad(hidden, (0, 0, 0, more))
-        logits = self._ops.linear(hidden, self._head, None)[:count]
+        return self._ops.linear(hidden, self._head, None)[:count]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Compute logits [R, V] of the same dtype from hidden states [R, H]."""
+        logits = self.project(hidden)
         if self._logits_divisor != 1.0:
             logits = logits / self._logits_divisor
         return logits if self._softcap is None else self._ops.softcap(logits, self._softcap)

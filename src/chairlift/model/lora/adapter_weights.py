@@ -1,9 +1,12 @@
 """LowRank, AdapterWeights: the numbers of a LoRA adapter by the names of a model's own parameters."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
+
+EMBEDDING, LM_HEAD = "model.embed_tokens", "lm_head"
+"""Names of what an adapter may replace; it may add a low-rank product to both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,11 @@ class LowRank:
         """Rows of A, r."""
         return len(self.a)
 
+    def map_tensors(self, convert: Callable[[Tensor], Tensor]) -> "LowRank":
+        """Return the same with every tensor converted."""
+        gain = None if self.gain is None else convert(self.gain)
+        return LowRank(convert(self.a), convert(self.b), self.scale, gain)
+
 
 @dataclass(frozen=True, slots=True)
 class AdapterWeights:
@@ -49,3 +57,11 @@ class AdapterWeights:
         parts = [*self.projections.values(), *([] if self.embedding is None else [self.embedding])]
         tensors = [tensor for part in parts for tensor in (part.a, part.b, part.gain) if tensor is not None]
         return sum(tensor.nbytes for tensor in [*tensors, *self.replaced.values()])
+
+    def map_tensors(self, convert: Callable[[Tensor], Tensor]) -> "AdapterWeights":
+        """Return the same with every tensor converted."""
+        return AdapterWeights(
+            {name: part.map_tensors(convert) for name, part in self.projections.items()},
+            None if self.embedding is None else self.embedding.map_tensors(convert),
+            {name: convert(tensor) for name, tensor in self.replaced.items()},
+        )

@@ -264,7 +264,7 @@ class DeviceExecutor:
         self._stream.run(work)
         if self._needs_states:
             self._stream.synchronize()
-            computed = self._prompt_logprobs.compute(plan, all_states[0], model.logits)
+            computed = self._prompt_logprobs.compute(plan, all_states[0], lambda hidden, slot: model.logits(hidden))
             step.prompt_logprobs, step.row_errors = computed
             step.pooled = self._prompt_pooling.compute(plan, all_states[0])
 

@@ -16,7 +16,7 @@ from chairlift.model.config.transformers_config import TransformersConfig
 from chairlift.model.device.device_stream import CudaStream, DeviceStream
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.triton_package import can_use_triton
-from chairlift.model.layers.causal_lm_protocol import TakesPlans
+from chairlift.model.layers.causal_lm_protocol import TakesAdapters, TakesPlans
 from chairlift.model.runner.input_batch_choice import make_input_batch
 from chairlift.model.runner.model_executor import ModelExecutor
 from chairlift.model.runner.prompt_pooling import PromptPooling
@@ -86,9 +86,11 @@ def make_executor(
     tables = make_input_batch(loaded, config, stream, writes=writes)
     if stream is None:
         plan_model = model if isinstance(model, TakesPlans) else None
+        adapted_model = model if isinstance(model, TakesAdapters) else None
         return ModelExecutor(
-            loaded, backend, kv, tables, sampler, prompt_logprobs, PromptPooling(), populator, plan_model, states
-        )
+            loaded, backend, kv, tables, sampler, prompt_logprobs, PromptPooling(), populator, plan_model,
+            adapted_model, states,
+        )  # fmt: skip
     from chairlift.model.runner.device_executor import DeviceExecutor
     from chairlift.model.runner.device_input_batch import DeviceInputBatch
 
@@ -111,7 +113,12 @@ def run_step(executor: StepExecutor, plan: StepPlan) -> StepResult:
 
 
 def device_stream(loaded: LoadedModel) -> DeviceStream | None:
-    """Return the stream of a device whose steps run without the host, or None: on CUDA with triton and its dtypes."""
+    """Return the stream of a device whose steps run without the host, or None: on CUDA with triton and its dtypes.
+
+    The host prepares the steps of a model with adapters.
+    """
+    if isinstance(loaded.model, TakesAdapters):
+        return None
     can_sample = can_use_triton(loaded.device) and str(loaded.config.dtype) in TRITON_DTYPES
     return CudaStream() if can_sample else None
 

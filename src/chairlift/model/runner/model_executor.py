@@ -20,7 +20,8 @@ from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.batch.state_cache import StateCache
 from chairlift.model.batch.state_step import entry_loads
 from chairlift.model.device.page_prefault import PagePrefaulter
-from chairlift.model.layers.causal_lm_protocol import ForwardContext, TakesPlans
+from chairlift.model.layers.causal_lm_protocol import ForwardContext, TakesAdapters, TakesPlans
+from chairlift.model.lora.row_adapters import Int32
 from chairlift.model.runner.input_batch_choice import InputBatch, host_tables
 from chairlift.model.runner.prompt_pooling import PooledRows, PromptPooling
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
@@ -61,6 +62,7 @@ class ModelExecutor:
     prompt_pooling: PromptPooling
     populator: PagePrefaulter
     plan_model: TakesPlans | None
+    adapted_model: TakesAdapters | None = None
     states: StateCache | None = None
     is_asynchronous: bool = False
 
@@ -78,7 +80,7 @@ class ModelExecutor:
             score = partial(plan_model.score_plan, plan, host_tables(self.tables), self.kv, states=self.states)
             return PendingSample(plan, score, (), {})
         hidden, sample_indices = self._run_layers(plan)
-        prompt_logprobs, row_errors = self.prompt_logprobs.compute(plan, hidden, self.loaded.model.logits)
+        prompt_logprobs, row_errors = self.prompt_logprobs.compute(plan, hidden, self._logits)
         pooled = self.prompt_pooling.compute(plan, hidden)
         if self.prompt_pooling.needs_no_token(plan):
             return PendingSample(plan, None, prompt_logprobs, row_errors, pooled)
@@ -86,7 +88,8 @@ class ModelExecutor:
         is_all = np.array_equal(plan.sample_tokens, np.arange(len(hidden)))
         # Without masks to wait for, all states are used before the next step overwrites them.
         states = hidden if is_all and not waits else hidden.index_select(0, sample_indices)
-        return PendingSample(plan, partial(self.loaded.model.head, states), prompt_logprobs, row_errors, pooled)
+        numbers = host_tables(self.tables).adapters[plan.sample_slots] if self.adapted_model is not None else None
+        return PendingSample(plan, partial(self._head, states, numbers), prompt_logprobs, row_errors, pooled)
 
     def sample(self, pending: PendingSample, masks: TokenMasks | None) -> StepResult:
         """Sample tokens from the lm_head output of a computed step."""
@@ -125,6 +128,18 @@ class ModelExecutor:
         if self.states is not None:
             self.states.load(entry_loads(plan.state_loads, self.states.num_slots))
 
+    def _head(self, states: Tensor, numbers: Int32 | None, request: LogitsRequest) -> LMHeadOutput:
+        """Compute the lm_head output of hidden states [R, H] of rows with these adapters, int32 [R]."""
+        if self.adapted_model is not None:
+            self.adapted_model.use_adapters(numbers)
+        return self.loaded.model.head(states, request)
+
+    def _logits(self, hidden: Tensor, slot: int) -> Tensor:
+        """Compute logits [n, V] of hidden states [n, H] of the sequence of a slot."""
+        if self.adapted_model is not None:
+            self.adapted_model.use_adapters(np.full(len(hidden), host_tables(self.tables).adapters[slot], np.int32))
+        return self.loaded.model.logits(hidden)
+
     def _run_layers(self, plan: StepPlan) -> tuple[Tensor, Tensor]:
         """Run the layers for a plan that was applied to the tables.
 
@@ -133,6 +148,9 @@ class ModelExecutor:
         if self.plan_model is not None:
             hidden = self.plan_model.forward_plan(plan, host_tables(self.tables), self.kv, self.states)
             return hidden, torch.from_numpy(plan.sample_tokens)
+        if self.adapted_model is not None:
+            numbers = host_tables(self.tables).adapters[plan.slots]
+            self.adapted_model.use_adapters(np.repeat(numbers, plan.num_new_tokens))
         inputs = self.tables.inputs(plan, self.loaded.device)
         step = None if self.states is None else self.states.step(plan)
         context = ForwardContext(

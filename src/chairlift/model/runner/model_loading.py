@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from chairlift.core.errors import ConfigError
 from chairlift.model.attention.registry import backend_factory
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
@@ -42,6 +43,11 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
     check_kv_cache_device(config.kv_cache_dtype, device)
     check_quantization_device(config.quantization, device)
     if config.model and isinstance(shape := read_config(Path(config.model), config.model_impl), TransformersConfig):
+        if config.enable_lora:
+            raise ConfigError(
+                f"enable_lora needs Chairlift's own architectures, but transformers' modules run {shape.architecture}",
+                option="enable_lora",
+            )
         from chairlift.model.transformers.model_loading_and_layer_measurement import load_folder
 
         return load_folder(Path(config.model), shape, config, device)

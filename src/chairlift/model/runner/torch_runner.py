@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from chairlift.core.clock import SystemClock
-from chairlift.core.errors import ConfigError
+from chairlift.core.errors import ConfigError, ModelError
 from chairlift.core.host.process_activity import parent_cpu_seconds
-from chairlift.engine.runner.base import Runner, RunnerInfo
+from chairlift.engine.runner.base import AdapterInfo, Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
 from chairlift.model.attention.base import AttentionBackend, PagedKV
@@ -31,6 +31,7 @@ from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.batch.kv_cache_shape import KVCacheShape, check_num_blocks
 from chairlift.model.batch.state_cache import StateCache
 from chairlift.model.config.attention_backend_names import resolve_backend_name
+from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.device_option import check_kv_cache_device, use_device
 from chairlift.model.config.gguf_folder import gguf_file_of
 from chairlift.model.config.runner_config import RunnerConfig
@@ -41,7 +42,9 @@ from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.step_error_translation import StepErrors
 from chairlift.model.device.step_thread_count import StepThreadCount
 from chairlift.model.kernels.cpu.threads import max_pool_threads, renew_pool_threads
-from chairlift.model.layers.causal_lm_protocol import CausalLM
+from chairlift.model.layers.causal_lm_protocol import CausalLM, TakesAdapters
+from chairlift.model.lora.base_weights import base_weights
+from chairlift.model.lora.peft_adapter import AdapterTargets, read_adapter
 from chairlift.model.runner.executor_and_cuda_graph_choice import (
     StepExecutor,
     UnreadResult,
@@ -206,6 +209,32 @@ class TorchRunner:
         if moves:
             engine.backend.copy_blocks(engine.kv, torch.tensor(moves, device=engine.loaded.device))
         return engine.populator.release(num_kept)
+
+    def load_adapter(self, number: int, folder: str) -> AdapterInfo:
+        """Load the adapter of a folder under a number, beside the steps; see LoadsAdapters.
+
+        Raises ModelError, and ConfigError without the option enable_lora.
+        """
+        loaded = self._started().loaded
+        model, shape, path = loaded.model, loaded.config, Path(folder).expanduser()
+        if not isinstance(model, TakesAdapters):
+            raise ConfigError("adapters need the option enable_lora", option="enable_lora")
+        assert isinstance(shape, DecoderConfig), "adapters of a decoder of Chairlift's own"
+        dtype = torch.float64 if shape.dtype == "float64" else torch.float32
+        base = Path(self._config.model) if self._config.model else None
+        targets = AdapterTargets(shape, model.adaptable, base_weights(base, shape, model.adaptable, dtype))
+        read = read_adapter(path, targets)
+        try:
+            model.add_adapter(number, read.weights)
+        except (MemoryError, RuntimeError) as error:
+            raise ModelError(f"there is no memory for the adapter {folder}: {error}") from error
+        ranks = [part.rank for part in read.weights.projections.values()]
+        return AdapterInfo(read.digest, read.weights.num_bytes, max(ranks, default=0))
+
+    def drop_adapter(self, number: int) -> None:
+        """Free an adapter; see LoadsAdapters."""
+        if self._engine is not None and isinstance(self._engine.loaded.model, TakesAdapters):
+            self._engine.loaded.model.remove_adapter(number)
 
     def renew_threads(self) -> None:
         """Start the native kernels' threads anew; torch starts others for each thread that calls it."""

@@ -63,14 +63,14 @@ class PromptLogprobs:
         self._requests.pop(slot, None)
 
     def compute(
-        self, plan: StepPlan, hidden: Tensor, head: Callable[[Tensor], Tensor]
+        self, plan: StepPlan, hidden: Tensor, head: Callable[[Tensor, int], Tensor]
     ) -> tuple[PromptLogprobRows, dict[int, ChairliftError]]:
         """Return (row of the plan, entries) of the rows that request them, and errors by row.
 
         Args:
             plan: the plan of the step.
             hidden: [T, H] of the plan's tokens, in its order.
-            head: computes raw logits [n, V] from hidden states [n, H].
+            head: computes raw logits [n, V] from hidden states [n, H] of the sequence of a slot.
 
         Raises the errors of a device that has no memory or has failed.
         """
@@ -90,9 +90,8 @@ class PromptLogprobs:
                 continue
             shift = int(ends[row]) - count - start - 1  # from the position of a target to the row of its logits
             try:
-                entries_by_row.append(
-                    (row, self._entries(hidden[first + shift : last + shift + 1], request, first, head))
-                )
+                states = hidden[first + shift : last + shift + 1]
+                entries_by_row.append((row, self._entries(states, request, first, slot, head)))
             except ChairliftError as error:
                 row_errors[row] = error
             except Exception as error:
@@ -102,12 +101,13 @@ class PromptLogprobs:
         return tuple(entries_by_row), row_errors
 
     def _entries(
-        self, hidden: Tensor, request: _PromptLogprobsRequest, first: int, head: Callable[[Tensor], Tensor]
-    ) -> tuple[TokenLogprob, ...]:
+        self, hidden: Tensor, request: _PromptLogprobsRequest, first: int, slot: int,
+        head: Callable[[Tensor, int], Tensor],
+    ) -> tuple[TokenLogprob, ...]:  # fmt: skip
         entries: list[TokenLogprob] = []
         # A whole prompt's logits may be gigabytes: [tokens, V] in float32.
         for start in range(0, len(hidden), self._chunk):
-            logits = head(hidden[start : start + self._chunk])
+            logits = head(hidden[start : start + self._chunk], slot)
             raw = logits if logits.dtype == torch.float64 else logits.float()
             if not bool(raw.amax(-1).isfinite().all()):
                 raise NonFiniteLogits("the model's logits for this request's prompt are not finite")

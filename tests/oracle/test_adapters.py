@@ -1,0 +1,74 @@
+"""Logits with LoRA adapters against PEFT, for every architecture and kind of adapter, several in one step."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from chairlift.model.backends.torch_backend import TorchBackend
+from chairlift.model.config.architectures.registry import ARCHITECTURES
+from chairlift.model.layers.adapted_decoder import AdaptedDecoder
+from chairlift.model.layers.ops import TorchOps
+from chairlift.model.loading.model_building import load_model
+from support_adapters import ADAPTER_KINDS, adapted_model, add_adapter
+from support_batches import teacher_forced_logits
+from support_models import HYBRIDS, VARIANTS, VOCAB_SIZE, save_tiny
+from support_shares import each_value
+
+CPU = torch.device("cpu")
+LENGTHS = (90, 41, 1, 23, 60)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {kind: save_tiny(kind, tmp_path_factory.mktemp(kind), seed=5) for kind in VARIANTS}
+
+
+def load(folder: Path, *, adapts: bool = True) -> tuple[Any, Any]:
+    return load_model(
+        folder, dtype="float64", device=CPU, max_model_len=None,
+        choose_backend=lambda _: TorchBackend(TorchOps(), adapts=adapts),
+    )  # fmt: skip
+
+
+def modules_of(model: AdaptedDecoder, config: Any) -> set[str]:
+    """Return transformers' names of the modules that adapters may change."""
+    source = ARCHITECTURES[config.architecture].source
+    found = {name: source(config, f"{name}.weight") for name in model.adaptable}
+    return {name if each is None else each.name.removesuffix(".weight") for name, each in found.items()}
+
+
+def oracle(model: Any, tokens: list[int]) -> torch.Tensor:
+    with torch.inference_mode():
+        logits: torch.Tensor = model(input_ids=torch.tensor([tokens])).logits[0]
+    return logits
+
+
+def furthest(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float(((found - expected).abs().amax(-1) / expected.abs().amax(-1)).max())
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize(("fields", "kind"), each_value(ADAPTER_KINDS, VARIANTS))
+def test_float64_logits_equal_those_of_peft(folders: dict[str, Path], kind: str, fields: str, tmp_path: Path) -> None:
+    rng = random.Random(1)
+    batch = [[rng.randrange(VOCAB_SIZE) for _ in range(length)] for length in LENGTHS]
+    model, config = load(folders[kind])
+    theirs = []
+    for number, each in ((1, fields), (2, "all")):
+        adapted = adapted_model(kind, 5, ADAPTER_KINDS[each], number, modules_of(model, config))
+        adapted.save_pretrained(tmp_path / str(number))
+        add_adapter(model, config, folders[kind], number, tmp_path / str(number))
+        theirs.append(adapted)
+    numbers = (1, 2, 1, 0, 1)
+    found = teacher_forced_logits(model, batch, torch.float64, max_chunk=30, adapters=numbers)
+    plain, _ = load(folders[kind], adapts=False)
+    without = teacher_forced_logits(plain, batch, torch.float64, max_chunk=30)
+    for number, tokens, logits, base in zip(numbers, batch, found, without, strict=True):
+        if number == 0:
+            assert furthest(logits, base) < 1e-9
+            continue
+        assert furthest(logits, oracle(theirs[number - 1], tokens)) < (2e-4 if kind in HYBRIDS else 1e-5)
+        assert furthest(logits, base) > 1e-3
