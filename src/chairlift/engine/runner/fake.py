@@ -5,11 +5,13 @@ wrongly, freed too early, written twice or not computed therefore gives another 
 does not use blocks. Tests configure where a step or a row fails.
 """
 
+import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -17,13 +19,14 @@ from numpy.typing import NDArray
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.engine_output import TokenLogprob
-from chairlift.core.errors import ChairliftError, NoAllowedToken, NonFiniteLogits
-from chairlift.engine.runner.base import RunnerInfo
+from chairlift.core.errors import ChairliftError, ModelError, NoAllowedToken, NonFiniteLogits
+from chairlift.engine.runner.base import AdapterInfo, RunnerInfo
 from chairlift.engine.runner.fake_model import (
     _STRIDE,
     HIDDEN_SIZE,
     FakeConfig,
     _salt,
+    adapter_mark,
     hidden_state,
     masked_token,
     next_token,
@@ -43,8 +46,13 @@ NEVER_WRITTEN = -1
 class _Slot:
     sequence: NewSequence
     salt: int = 0
+    mark: int = 0  # see adapter_mark
     last_sampled: int | None = None
     tables: list[dict[int, int]] = field(default_factory=list)
+
+    def marked(self, token_ids: Sequence[int]) -> tuple[int, ...]:
+        """Return ids as they stand in the cache: with the mark of the sequence's adapter."""
+        return tuple(token + self.mark for token in token_ids)
 
 
 class FakeRunner:
@@ -73,6 +81,7 @@ class FakeRunner:
         self._done: deque[tuple[StepPlan, StepResult]] = deque()
         self._failed_samples: dict[int, set[int]] = {}  # samples behind drafts, by step_id of a step with drafts
         self._masks: dict[int, TokenMasks] = {}
+        self._adapters: dict[int, str] = {}  # digests by number
         self._states = FakeStates(config.num_state_checkpoints) if config.has_state and config.verify else None
         num_blocks = config.num_blocks if config.verify else 0
         self._memory = np.full((len(config.windows), num_blocks, config.block_size), NEVER_WRITTEN, np.int64)
@@ -105,6 +114,27 @@ class FakeRunner:
             self._memory[:, target] = self._memory[:, source]
         self._memory[:, num_kept:] = NEVER_WRITTEN
         return self.config.num_blocks - num_kept
+
+    def load_adapter(self, number: int, folder: str) -> AdapterInfo:
+        """Load an adapter, of which tokens depend on the bytes of the folder's files; see LoadsAdapters.
+
+        Raises ModelError for a folder that cannot be read or has no files.
+        """
+        assert number > 0, "0 is the model without an adapter"
+        assert number not in self._adapters, f"adapter {number} is loaded already"
+        try:
+            files = [path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.is_file()]
+        except OSError as error:
+            raise ModelError(f"cannot read the adapter {folder}: {error}", file=folder) from error
+        if not files:
+            raise ModelError(f"the adapter {folder} has no files", file=folder)
+        content = b"".join(files)
+        self._adapters[number] = digest = hashlib.sha256(content).hexdigest()
+        return AdapterInfo(digest, len(content), rank=1)
+
+    def drop_adapter(self, number: int) -> None:
+        """Forget an adapter; an unknown number is ignored."""
+        self._adapters.pop(number, None)
 
     def launch(self, plan: StepPlan) -> None:
         """Run the step at once.
@@ -168,8 +198,9 @@ class FakeRunner:
             self._slots.pop(slot, None)
         for sequence in plan.new_sequences:
             prompt = sequence.token_ids[: len(sequence.token_ids) - sequence.num_output_tokens]
-            salt = 0 if self.config.verify else _salt(prompt, sequence.params)
-            self._slots[sequence.slot] = _Slot(sequence, salt, tables=[{} for _ in self.config.windows])
+            mark = self._mark_of(sequence)
+            salt = 0 if self.config.verify else _salt(prompt, sequence.params, mark)
+            self._slots[sequence.slot] = _Slot(sequence, salt, mark, tables=[{} for _ in self.config.windows])
             params = sequence.params
             is_plain = params.logprobs is None and params.prompt_logprobs is None and not sequence.pooling
             self._is_fast = self._is_fast and is_plain
@@ -181,7 +212,14 @@ class FakeRunner:
         source, target = plan.block_copies.T
         self._memory[:, target] = self._memory[:, source]
         if self._states is not None:
-            self._states.apply(plan)
+            marked = [replace(new, token_ids=self._slots[new.slot].marked(new.token_ids)) for new in plan.new_sequences]
+            self._states.apply(replace(plan, new_sequences=tuple(marked)))
+
+    def _mark_of(self, sequence: NewSequence) -> int:
+        if not sequence.adapter:
+            return 0
+        assert sequence.adapter in self._adapters, f"adapter {sequence.adapter} is not loaded"
+        return adapter_mark(self._adapters[sequence.adapter])
 
     def _compute_fast(self, plan: StepPlan) -> StepResult:
         """Compute tokens from the prompts and positions only, for all rows at once."""
@@ -220,14 +258,15 @@ class FakeRunner:
             first = count - sampled.get(row, 0)  # new tokens before the first draft
             if self.config.nan is not None and self.config.nan in new[:first]:
                 errors.setdefault(row, NonFiniteLogits("the fake logits are NaN"))
-            context = self._write(slot, start, new) if self.config.verify else []
+            marked = slot.marked(new)
+            context = self._write(slot, start, marked) if self.config.verify else []
             states = (
                 [ZERO_STATE] * count if self._states is None
-                else self._states.advance(slot_index, start, new, saves.get(row, {}))
+                else self._states.advance(slot_index, start, marked, saves.get(row, {}))
             )  # fmt: skip
             if len(entries := self._prompt_logprobs(slot.sequence, start, count)):
                 prompt_logprobs.append((row, entries))
-            if (hidden := self._pooled(slot.sequence, context, start, count)) is not None:
+            if (hidden := self._pooled(slot, context, start, count)) is not None:
                 pooled.append((row, hidden))
             for end in range(first, count + 1) if row in sampled else ():
                 token = 0 if row in errors else self._sample(slot, context[: start + end], start + end, states[end - 1])
@@ -273,13 +312,11 @@ class FakeRunner:
         logprobs = tuple(result.logprobs[index] for index in kept) if result.logprobs else ()
         return replace(result, tokens=result.tokens[kept], cu_tokens=np.array(cu_tokens, np.int32), logprobs=logprobs)
 
-    def _pooled(
-        self, sequence: NewSequence, context: Sequence[int], start: int, count: int
-    ) -> NDArray[np.float64] | None:
+    def _pooled(self, slot: _Slot, context: Sequence[int], start: int, count: int) -> NDArray[np.float64] | None:
         """Return the pooled hidden states of a row's tokens, if requested."""
-        end = start + count
+        sequence, end = slot.sequence, start + count
         if not self.config.verify:
-            context = sequence.token_ids
+            context = slot.marked(sequence.token_ids)
         if sequence.pooling == "mean":
             return sum(
                 (hidden_state(context[: at + 1], self.config) for at in range(start, end)), np.zeros(HIDDEN_SIZE)
@@ -322,7 +359,7 @@ class FakeRunner:
                 logprobs[sample_index] = TokenLogprob(token, -1.0)
         return replace(result, tokens=tokens, logprobs=tuple(logprobs), row_errors=tuple(errors.items()))
 
-    def _write(self, slot: _Slot, start: int, new: list[int]) -> list[int]:
+    def _write(self, slot: _Slot, start: int, new: Sequence[int]) -> list[int]:
         """Write new ids to every group, then read the context back through each group's window."""
         size, end = self.config.block_size, start + len(new)
         for group, table in enumerate(slot.tables):

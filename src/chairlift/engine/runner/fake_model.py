@@ -1,4 +1,8 @@
-"""FakeConfig, expected_tokens, expected_embedding: what a fake runner computes, as pure functions."""
+"""FakeConfig, expected_tokens, expected_embedding: what a fake runner computes, as pure functions.
+
+An id that is computed with a LoRA adapter has a hash of the adapter's digest above its low 32 bits, in the KV cache and
+in the context of a token. A block of another version of the adapter therefore gives other tokens.
+"""
 
 import zlib
 from array import array
@@ -59,6 +63,11 @@ class FakeConfig:
     verify: bool = True
 
 
+def adapter_mark(digest: str) -> int:
+    """Return the number to add to each id that is computed with an adapter; 0 for no adapter."""
+    return (zlib.crc32(digest.encode()) & 0x7FFF_FFFF) << 32
+
+
 def next_token(
     context: Sequence[int], params: SamplingParams, config: FakeConfig, choice: int = 0,
     state: State | None = None,
@@ -92,18 +101,24 @@ def masked_token(token: int, bits: Int32, vocab_size: int) -> int | None:
 
 def expected_tokens(
     prompt: Sequence[int], params: SamplingParams, config: FakeConfig, eos_token_ids: Sequence[int] = (),
-    choice: int = 0,
+    choice: int = 0, adapter: str = "",
 ) -> list[int]:  # fmt: skip
-    """Compute the whole output of a request, without a KV cache and without batching."""
+    """Compute the whole output of a request, without a KV cache and without batching.
+
+    `adapter` is the digest of its adapter, "" for none.
+    """
     assert params.max_tokens is not None
-    context, stops = list(prompt), {*eos_token_ids, *params.stop_token_ids}
+    mark = adapter_mark(adapter)
+    tokens: list[int] = []
+    context, stops = [token + mark for token in prompt], {*eos_token_ids, *params.stop_token_ids}
     state = ZERO_STATE
-    while len(context) - len(prompt) < params.max_tokens:
+    while len(tokens) < params.max_tokens:
         state = advance_state(state, context[state[0] :])
-        context.append(next_token(context, params, config, choice, state))
-        if context[-1] in stops:
+        tokens.append(next_token(context, params, config, choice, state))
+        context.append(tokens[-1] + mark)
+        if tokens[-1] in stops:
             break
-    return context[len(prompt) :]
+    return tokens
 
 
 def hidden_state(context: Sequence[int], config: FakeConfig) -> NDArray[np.float64]:
@@ -114,8 +129,9 @@ def hidden_state(context: Sequence[int], config: FakeConfig) -> NDArray[np.float
     return np.array(numbers) / 2.0**31 - 1.0
 
 
-def expected_embedding(prompt: Sequence[int], pooling: str, config: FakeConfig) -> list[float]:
-    """Compute the embedding of a prompt, without a KV cache and without batching."""
+def expected_embedding(prompt: Sequence[int], pooling: str, config: FakeConfig, adapter: str = "") -> list[float]:
+    """Compute the embedding of a prompt by an adapter's digest, without a KV cache and without batching."""
+    prompt = [token + adapter_mark(adapter) for token in prompt]
     if pooling == "last":
         return _float32_list(hidden_state(prompt, config))
     states = [hidden_state(prompt[: place + 1], config) for place in range(len(prompt))]
@@ -127,10 +143,13 @@ def _float32_list(states: NDArray[np.float64]) -> list[float]:
     return numbers
 
 
-def unverified_token(prompt: Sequence[int], params: SamplingParams, position: int, config: FakeConfig) -> int:
+def unverified_token(
+    prompt: Sequence[int], params: SamplingParams, position: int, config: FakeConfig, adapter: str = ""
+) -> int:
     """Return the token at a position, counted from the prompt's start, of a fake with verify=False."""
-    return (_salt(prompt, params) + position * _STRIDE) % config.vocab_size
+    return (_salt(prompt, params, adapter_mark(adapter)) + position * _STRIDE) % config.vocab_size
 
 
-def _salt(prompt: Sequence[int], params: SamplingParams) -> int:
-    return zlib.crc32(array("q", prompt).tobytes(), 0 if params.greedy else (params.seed or 0) % 2**32)
+def _salt(prompt: Sequence[int], params: SamplingParams, mark: int = 0) -> int:
+    ids = array("q", [token + mark for token in prompt] if mark else prompt)
+    return zlib.crc32(ids.tobytes(), 0 if params.greedy else (params.seed or 0) % 2**32)

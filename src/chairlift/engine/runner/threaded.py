@@ -4,9 +4,11 @@ import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from chairlift.core.errors import EngineDead
+from chairlift.core.errors import ConfigError, EngineDead
 from chairlift.engine.runner.base import (
+    AdapterInfo,
     FailsBetweenSteps,
+    LoadsAdapters,
     ReleasesBlocks,
     RenewsThreads,
     ReportsDeviceMemory,
@@ -50,6 +52,20 @@ class ThreadedRunner:
     def release_blocks(self, num_kept: int, moves: Sequence[tuple[int, int]] = ()) -> int:
         """Release blocks of the inner runner, which is in no step."""
         return self._inner.release_blocks(num_kept, moves) if isinstance(self._inner, ReleasesBlocks) else 0
+
+    def load_adapter(self, number: int, folder: str) -> AdapterInfo:
+        """Load an adapter of the inner runner in the calling thread, beside the steps of the other one.
+
+        Raises ConfigError for an inner runner without adapters.
+        """
+        if not isinstance(self._inner, LoadsAdapters):
+            raise ConfigError("adapters cannot be loaded: this model's runner has none", option="enable_lora")
+        return self._inner.load_adapter(number, folder)
+
+    def drop_adapter(self, number: int) -> None:
+        """Drop an adapter of the inner runner."""
+        if isinstance(self._inner, LoadsAdapters):
+            self._inner.drop_adapter(number)
 
     def renew_threads(self) -> None:
         """Start the thread and those of the inner runner anew."""
