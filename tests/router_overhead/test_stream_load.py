@@ -85,20 +85,22 @@ def test_the_warm_up_ends_when_each_stream_has_its_first_chunk() -> None:
     async def run() -> tuple[float, float]:
         async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"}]")
+            received.set()
             await asyncio.sleep(0.05)
             sent_at.append(asyncio.get_running_loop().time())
             writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n")
             await asyncio.sleep(0.05)
             writer.write(b"0\r\n\r\n")
 
-        sent_at: list[float] = []
+        sent_at, received = list[float](), asyncio.Event()
         async with ScriptedReplicas(1) as replicas, await asyncio.start_server(respond, "127.0.0.1", 0) as server:
             load = StreamLoad(
                 replicas, [server.sockets[0].getsockname()[1]], count(1), num_streams=1, num_tokens=5,
                 seconds_per_step=0.01, seed=1,
             )  # fmt: skip
             async with load:
-                await load.warm_up(0.01)
+                await received.wait()
+                await load.warm_up(0.0)
                 ended_at = asyncio.get_running_loop().time()
             return sent_at[0], ended_at
 

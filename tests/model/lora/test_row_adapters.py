@@ -1,5 +1,7 @@
 """RowAdapters: which rows have which adapter, and what a missing one does."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -51,3 +53,19 @@ def test_an_adapter_that_is_removed_is_missing_and_one_that_runs_goes_on() -> No
 def test_a_number_is_added_once() -> None:
     with pytest.raises(AssertionError, match="loaded already"):
         made().add(7, ONE)
+
+
+def test_no_adapter_is_lost_when_several_threads_load_at_once() -> None:
+    adapters = RowAdapters(torch.device("cpu"))
+
+    def load(first: int) -> None:
+        for number in range(first, first + 300):
+            adapters.add(number, ONE)
+            if number % 3 == 0:
+                adapters.remove(number)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(load, (1, 1001, 2001, 3001)))
+    kept = [number for first in (1, 1001, 2001, 3001) for number in range(first, first + 300) if number % 3]
+    adapters.use(np.array(kept, np.int32))
+    assert len(adapters.segments) == len(kept)

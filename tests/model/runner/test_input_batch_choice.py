@@ -11,7 +11,7 @@ from chairlift import LLM, SamplingParams
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.batch.input_batch import SlotBlockTables
 from chairlift.model.config.runner_config import RunnerConfig
-from chairlift.model.runner import executor_and_cuda_graph_choice
+from chairlift.model.runner import executor_and_cuda_graph_choice, input_batch_choice
 from chairlift.model.runner.device_input_batch import DeviceInputBatch
 from chairlift.model.runner.input_batch_choice import InputBatch, host_tables, make_input_batch
 from support_device_stream import ImmediateStream
@@ -35,6 +35,15 @@ def test_without_triton_the_host_makes_them_for_a_device(monkeypatch: pytest.Mon
     assert isinstance(
         make_input_batch(loaded_on(torch.device("cuda")), RunnerConfig(max_model_len=64)), SlotBlockTables
     )
+
+
+def test_the_host_makes_them_for_a_model_with_adapters_on_a_device_with_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_batch_choice, "can_use_triton", lambda device: True)
+    loaded = loaded_on(torch.device("cuda"))
+    for name in ("add_adapter", "remove_adapter", "use_adapters"):
+        setattr(loaded.model, name, lambda *each: None)
+    loaded.model.adaptable = {}
+    assert isinstance(make_input_batch(loaded, RunnerConfig(max_model_len=64)), SlotBlockTables)
 
 
 @pytest.mark.share(1)

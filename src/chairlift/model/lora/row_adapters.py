@@ -1,5 +1,7 @@
 """RowAdapters: the adapters that a model has loaded, and which of them each row of a step has."""
 
+from threading import Lock
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -26,16 +28,19 @@ class RowAdapters:
         self.segments: tuple[tuple[AdapterWeights, Tensor], ...] = ()
         self._device = device
         self._weights: dict[int, AdapterWeights] = {}
+        self._change = Lock()
 
     def add(self, number: int, weights: AdapterWeights) -> None:
         """Add the adapter of a number that no other one has."""
         assert number > 0, "0 is the model without an adapter"
-        assert number not in self._weights, f"adapter {number} is loaded already"
-        self._weights = {**self._weights, number: weights}
+        with self._change:
+            assert number not in self._weights, f"adapter {number} is loaded already"
+            self._weights = {**self._weights, number: weights}
 
     def remove(self, number: int) -> None:
         """Forget an adapter, which no row has any more; an unknown number is ignored."""
-        self._weights = {other: weights for other, weights in self._weights.items() if other != number}
+        with self._change:
+            self._weights = {other: weights for other, weights in self._weights.items() if other != number}
 
     def use(self, numbers: Int32 | None) -> None:
         """Name the adapter of each row, int32 [T], 0 for none; None for no adapter in any row.

@@ -12,6 +12,7 @@ from chairlift.model.batch.input_batch import SlotBlockTables, StepInputs
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.device.device_stream import CudaStream, DeviceStream
 from chairlift.model.device.triton_package import can_use_triton
+from chairlift.model.layers.causal_lm_protocol import TakesAdapters
 
 
 class InputBatch(Protocol):
@@ -35,11 +36,11 @@ def make_input_batch(
 ) -> InputBatch:
     """Return what makes the inputs of a loaded model's steps, on the device of a stream where there is one.
 
-    Without a stream these are CUDA devices on which Triton's kernels run. Without `writes` no token is written to the
-    cache.
+    Without a stream these are CUDA devices on which Triton's kernels run, but for a model with adapters, whose rows the
+    host names. Without `writes` no token is written to the cache.
     """
     model, slots, groups = loaded.model, config.max_running_requests, len(loaded.model.groups.windows)
-    if stream is None and can_use_triton(loaded.device):
+    if stream is None and not isinstance(model, TakesAdapters) and can_use_triton(loaded.device):
         stream = CudaStream()
     if stream is not None:
         from chairlift.model.runner.device_input_batch import DeviceInputBatch
