@@ -12,7 +12,11 @@ from chairlift.model.config.architectures.registry import ARCHITECTURES
 from chairlift.model.layers.adapted_decoder import AdaptedDecoder
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.loading.model_building import load_model
+from chairlift.model.lora.base_weights import base_weights
+from chairlift.model.lora.peft_adapter import AdapterTargets, read_adapter
+from chairlift.model.weights.checkpoint import Checkpoint
 from support_adapters import ADAPTER_KINDS, adapted_model, add_adapter
+from support_architectures import StoredTensor
 from support_batches import teacher_forced_logits
 from support_models import HYBRIDS, VARIANTS, VOCAB_SIZE, save_tiny
 from support_shares import each_value
@@ -72,3 +76,24 @@ def test_float64_logits_equal_those_of_peft(folders: dict[str, Path], kind: str,
             continue
         assert furthest(logits, oracle(theirs[number - 1], tokens)) < (2e-4 if kind in HYBRIDS else 1e-5)
         assert furthest(logits, base) > 1e-3
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize(("fields", "kind"), each_value(["all", "patterns", "dora", "regex, rslora"], VARIANTS))
+def test_the_weights_with_an_adapter_are_those_that_peft_merges(
+    folders: dict[str, Path], kind: str, fields: str, tmp_path: Path
+) -> None:
+    model, config = load(folders[kind])
+    adapted = adapted_model(kind, 5, ADAPTER_KINDS[fields], 3, modules_of(model, config))
+    adapted.save_pretrained(tmp_path)
+    base = base_weights(folders[kind], config, model.adaptable, torch.float64)
+    projections = read_adapter(tmp_path, AdapterTargets(config, model.adaptable, base)).weights.projections
+    with torch.inference_mode():
+        merged = adapted.merge_and_unload().state_dict()
+    checkpoint = Checkpoint({name: StoredTensor(name, tensor) for name, tensor in merged.items()})
+    checkpoint.arrange(config, [f"{name}.weight" for name in projections])
+    assert projections
+    for name, part in projections.items():
+        total = base(name) + part.scale * part.b @ part.a
+        expected = checkpoint.read(f"{name}.weight")
+        torch.testing.assert_close(total if part.gain is None else part.gain[:, None] * total, expected)

@@ -110,6 +110,11 @@ def _cut(part: str, axis: int) -> Callable[[Tensors], None]:
     return change
 
 
+def _twice(tensors: Tensors) -> None:
+    name = next(name for name in sorted(tensors) if "lora_A" in name)
+    tensors[name.replace("lora_A.weight", "lora_A.default.weight")] = tensors[name].clone()
+
+
 def _as_integers(tensors: Tensors) -> None:
     name = next(iter(tensors))
     tensors[name] = tensors[name].to(torch.int32)
@@ -130,6 +135,8 @@ def _as_integers(tensors: Tensors) -> None:
         (_cut("q_proj.lora_B", 0), {}, "require"),
         (_as_integers, {}, "has dtype torch.int32"),
         (lambda tensors: tensors.clear(), {}, "has no tensors"),
+        (_twice, {}, "has two tensors of one meaning"),
+        (renamed("q_proj", "q\nproj"), {}, "whose name is not printable"),
         (lambda tensors: None, {"r": 5}, "require"),
         (lambda tensors: None, {"target_modules": ["q_proj"]}, "does not name modules"),
         (lambda tensors: None, {"target_modules": r".*_proj|lm_head"}, "names modules of which the file has no"),

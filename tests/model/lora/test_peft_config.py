@@ -28,7 +28,8 @@ def write(folder: Path, **fields: Any) -> Path:
 
 
 def read(folder: Path, **fields: Any) -> PeftConfig:
-    return read_peft_config(write(folder, **fields))
+    path = write(folder, **fields) / "adapter_config.json"
+    return read_peft_config(path.read_bytes(), path)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,7 @@ def read(folder: Path, **fields: Any) -> PeftConfig:
         {"target_modules": ["q_proj"], "layers_to_transform": 3, "layers_pattern": "layers"},
         {"target_modules": ["q_proj"], "layers_to_transform": [3], "layers_pattern": ["blocks", "layers"]},
         {"target_modules": ["q_proj"], "layers_to_transform": [3], "layers_pattern": ["blocks"]},
+        {"target_modules": ["q_proj"], "layers_to_transform": [3], "layers_pattern": ["(?:layers|h)"]},
     ],
 )
 def test_the_targets_are_those_of_peft(fields: dict[str, Any], tmp_path: Path) -> None:
@@ -87,7 +89,9 @@ def test_patterns_give_the_rank_and_the_scale_of_peft(tmp_path: Path, *, uses_ro
         ("rank_pattern", {"(": 4}), ("rank_pattern", {"q": 0}), ("alpha_pattern", {"q": "x"}),
         ("target_modules", {"q": 1}), ("target_modules", [1]), ("target_modules", "("), ("target_modules", "x" * 9999),
         ("exclude_modules", 3), ("layers_to_transform", "1"), ("layers_to_transform", [True]),
-        ("layers_to_transform", [1.5]), ("layers_pattern", 4), ("modules_to_save", 4),
+        ("layers_to_transform", [1.5]), ("layers_pattern", 4), ("modules_to_save", 4), ("layers_pattern", "("),
+        ("rank_pattern", {"(?i)q_proj": 4}), ("alpha_pattern", {"(?i)q_proj": 4}), ("a_field_of_later", 0),
+        ("task_type", "SEQ_2_SEQ_LM"),
     ],
 )  # fmt: skip
 def test_a_field_that_cannot_be_had_is_named(name: str, value: Any, tmp_path: Path) -> None:
@@ -99,7 +103,7 @@ def test_a_field_that_cannot_be_had_is_named(name: str, value: Any, tmp_path: Pa
 def test_alpha_zero_and_fields_without_effect_are_read(tmp_path: Path) -> None:
     config = read(
         tmp_path, lora_alpha=0, lora_dropout=0.1, inference_mode=True, base_model_name_or_path="x", revision=None,
-        runtime_config={"ephemeral_gpu_offload": False}, a_field_of_later=None, init_lora_weights="gaussian",
+        runtime_config={"ephemeral_gpu_offload": False}, a_field_of_later=None, init_lora_weights=None,
     )  # fmt: skip
     assert config.scale_of("q_proj") == 0
 
@@ -107,6 +111,5 @@ def test_alpha_zero_and_fields_without_effect_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000, "\ud800".encode("utf-8", "surrogatepass")])
 def test_a_config_that_is_no_object_is_one_sentence(content: str | bytes, tmp_path: Path) -> None:
     path = tmp_path / "adapter_config.json"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ModelError, match=r"adapter_config\.json"):
-        read_peft_config(tmp_path)
+        read_peft_config(content if isinstance(content, bytes) else content.encode(), path)

@@ -15,7 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
@@ -110,7 +111,10 @@ def read_adapter(folder: Path, targets: AdapterTargets) -> ReadAdapter:
         raise ModelError(f"there is no folder {folder}", file=str(folder))
     if not (folder / CONFIG_FILE).is_file() and (folder / "config.json").is_file():
         raise ModelError(f"{folder} is a model and no adapter: it has no {CONFIG_FILE}", file=str(folder))
-    config, path = read_peft_config(folder), folder / WEIGHTS_FILE
+    path, config_path = folder / WEIGHTS_FILE, folder / CONFIG_FILE
+    # Read once: the digest is that of what is loaded, also while a trainer writes the files.
+    content = _read_bytes(config_path)
+    config = read_peft_config(content, config_path)
     if not path.is_file() and (folder / PICKLE_FILE).is_file():
         raise ModelError(
             f"{folder} has {PICKLE_FILE}, a pickle, which can run any code; save the adapter with safetensors: "
@@ -118,32 +122,48 @@ def read_adapter(folder: Path, targets: AdapterTargets) -> ReadAdapter:
         )  # fmt: skip
     if config.is_transposed:
         raise ModelError(f"{CONFIG_FILE}: fan_in_fan_out is for models with transposed weights, and this one has none")
-    by_kind = _read_file(path, targets.config.architecture)
-    digest = sha256((folder / CONFIG_FILE).read_bytes())
-    digest.update(path.read_bytes())
+    numbers = _read_bytes(path)
+    by_kind = _read_tensors(numbers, path, targets.config.architecture)
+    digest = sha256(len(content).to_bytes(8, "little") + content)
+    digest.update(numbers)
     return ReadAdapter(_Reader(config, targets, path, by_kind).weights(), digest.hexdigest())
 
 
-def _read_file(path: Path, architecture: str) -> dict[str, dict[str, _FileTensor]]:
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ModelError(f"there is no file {path.name} in {path.parent}", file=str(path)) from error
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error}", file=str(path)) from error
+
+
+def _read_tensors(content: bytes, path: Path, architecture: str) -> dict[str, dict[str, _FileTensor]]:
     """Return the tensors of a file by what they are, and then by the canonical name of their module."""
     found: defaultdict[str, dict[str, _FileTensor]] = defaultdict(dict)
     try:
-        with safe_open(path, framework="pt") as opened:
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  (it is not a mapping)
-    except FileNotFoundError as error:
-        raise ModelError(f"there is no file {path.name} in {path.parent}", file=str(path)) from error
-    except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
+        tensors = load(content)
+    except (SafetensorError, RuntimeError, ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{path} is truncated or not a safetensors file: {error}", file=str(path)) from error
     if not tensors:
         raise ModelError(f"{path} has no tensors", file=str(path))
     for name, tensor in tensors.items():
+        if not name.isprintable():
+            raise ModelError(f"{path} has a tensor whose name is not printable: {name!r}", file=str(path))
         module, kind = _module_of(name)
         canonical = canonical_name(f"{module}.weight", architecture)
         if tensor.dtype not in DTYPES:
             raise ModelError(f"tensor {name} in {path} has dtype {tensor.dtype}, which is none of LoRA", file=str(path))
         if canonical is None:
             raise ModelError(f"tensor {name} in {path} is of a part of the model that is not run", file=str(path))
-        found[kind][canonical.removesuffix(".weight")] = _FileTensor(path, name, tensor)
+        own = canonical.removesuffix(".weight")
+        if own in found[kind]:
+            raise ModelError(
+                f"{path} has two tensors of one meaning: {found[kind][own].name} and {name}",
+                file=str(path),
+                tensor=name,
+            )
+        found[kind][own] = _FileTensor(path, name, tensor)
     return found
 
 

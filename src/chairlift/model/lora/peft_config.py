@@ -4,6 +4,7 @@ Fields that change what an adapter computes, and that Chairlift does not compute
 (tuners/lora/config.py, tuners/tuners_utils.py, utils/other.py get_pattern_key).
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -12,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import ModelError
-from chairlift.model.config.model_folder import read_json
 
 CONFIG_FILE = "adapter_config.json"
 
 ALL_LINEAR = "all-linear"
 """The value of target_modules for all linear layers but the lm_head."""
 
+ANY_LAYER = r".*?\.[^.]*\.(?P<layer>\d+)\."
 MAX_RANK = 4096
 MAX_PATTERN_CHARS = 4096
 
-START_VALUES = frozenset({True, False, "gaussian", "eva", "orthogonal", "lora_ga", "default"})
+START_VALUES = frozenset({None, True, False, "gaussian", "eva", "orthogonal", "lora_ga", "default"})
 """Values of init_lora_weights that only say what training started from."""
 
 REFUSED: Mapping[str, str] = {
@@ -41,9 +42,7 @@ REFUSED: Mapping[str, str] = {
     "megatron_config": "is for Megatron",
     "ensure_weight_tying": "shares an adapter of the embedding table with the lm_head",
 }
-"""Fields with which an adapter has another meaning, unless their value is one of NEUTRAL -> what they do."""
-
-NEUTRAL: tuple[Any, ...] = (None, False, "none", [], {}, "")
+"""Fields with which an adapter has another meaning, unless their value is neutral -> what they do."""
 
 KNOWN = frozenset({
     "task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode",
@@ -54,7 +53,8 @@ KNOWN = frozenset({
 })  # fmt: skip
 """Fields that are read, or say nothing about what is computed."""
 
-TASK_TYPES = (None, "CAUSAL_LM", "SEQ_2_SEQ_LM", "FEATURE_EXTRACTION")
+TASK_TYPES = (None, "CAUSAL_LM", "FEATURE_EXTRACTION")
+"""Tasks whose adapters change the layers of a decoder alone: texts and embeddings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,27 +109,29 @@ class PeftConfig:
             return False
         if isinstance(self.target_modules, str) or self.layers is None or module in self.target_modules:
             return True
-        patterns = [rf".*\.{pattern}\.(\d+)\." for pattern in self.layers_pattern] or [r".*?\.[^.]*\.(\d+)\."]
+        patterns = [_layer_pattern(pattern) for pattern in self.layers_pattern] or [ANY_LAYER]
         found = next((match for pattern in patterns if (match := re.match(pattern, module))), None)
-        return found is not None and int(found[1]) in self.layers
+        return found is not None and int(found["layer"]) in self.layers
 
 
-def read_peft_config(folder: Path) -> PeftConfig:
-    """Read adapter_config.json. Raises ModelError, which names the field, for what Chairlift does not compute."""
-    path = folder / CONFIG_FILE
-    fields = read_json(path)
+def read_peft_config(content: bytes, path: Path) -> PeftConfig:
+    """Read the content of adapter_config.json, of a file that is named in messages.
+
+    Raises ModelError, which names the field, for what Chairlift does not compute.
+    """
+    fields = _read_object(content, path)
     kind = fields.get("peft_type")
     if kind != "LORA":
         raise _invalid("peft_type", f"is {kind!r}; only LORA is supported")
     if fields.get("task_type") not in TASK_TYPES:
-        raise _invalid("task_type", f"is {fields['task_type']!r}, whose output is no text; CAUSAL_LM is supported")
+        raise _invalid("task_type", f"is {fields['task_type']!r}; CAUSAL_LM and FEATURE_EXTRACTION are supported")
     for name, effect in REFUSED.items():
-        if fields.get(name) not in NEUTRAL:
+        if not _is_neutral(fields.get(name)):
             raise _invalid(name, f"{effect}, which is not supported")
-    if unknown := [name for name in fields if name not in KNOWN and fields[name] not in NEUTRAL]:
+    if unknown := [name for name in fields if name not in KNOWN and not _is_neutral(fields[name])]:
         raise _invalid(unknown[0], "is not known, so that the adapter may mean something else")
     start = fields.get("init_lora_weights", True)
-    if not isinstance(start, bool | str) or start not in START_VALUES:
+    if not isinstance(start, bool | str | None) or start not in START_VALUES:
         raise _invalid(
             "init_lora_weights",
             f"is {start!r}, with which PEFT changes the model's own weights; convert the adapter in PEFT with "
@@ -141,10 +143,25 @@ def read_peft_config(folder: Path) -> PeftConfig:
         alpha_pattern=_pattern(fields, "alpha_pattern", _alpha),
         target_modules=_module_names(fields, "target_modules"),
         exclude_modules=_module_names(fields, "exclude_modules"),
-        layers=_layers(fields.get("layers_to_transform")), layers_pattern=_list(fields, "layers_pattern"),
+        layers=_layers(fields.get("layers_to_transform")), layers_pattern=_layer_patterns(fields),
         is_dora=_flag(fields, "use_dora"), is_transposed=_flag(fields, "fan_in_fan_out"),
         saved_modules=_list(fields, "modules_to_save"),
     )  # fmt: skip
+
+
+def _read_object(content: bytes, path: Path) -> dict[str, Any]:
+    try:
+        fields = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"cannot read {path}: {error}", file=str(path)) from error
+    if not isinstance(fields, dict):
+        raise ModelError(f"{path} must contain a JSON object, got {type(fields).__name__}", file=str(path))
+    return fields
+
+
+def _is_neutral(value: Any) -> bool:
+    """Return whether a value is none, false, or empty; the number 0 is not."""
+    return value is None or value is False or (isinstance(value, str | list | dict) and value in ("none", "", [], {}))
 
 
 def _invalid(name: str, reason: str) -> ModelError:
@@ -181,7 +198,7 @@ def _pattern(fields: Mapping[str, Any], name: str, read: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _invalid(name, f"must be an object, got {type(value).__name__}")
     for key in value:
-        _check_regex(name, key)
+        _check_regex(name, key, _end_pattern(key))
     return {key: read(name, each) for key, each in value.items()}
 
 
@@ -198,16 +215,32 @@ def _list(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
 def _module_names(fields: Mapping[str, Any], name: str) -> str | tuple[str, ...]:
     value = fields.get(name)
     if isinstance(value, str):
-        _check_regex(name, value)
+        _check_regex(name, value, value)
         return value
     return _list(fields, name)
 
 
-def _check_regex(name: str, value: str) -> None:
+def _layer_patterns(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    patterns = _list(fields, "layers_pattern")
+    for pattern in patterns:
+        _check_regex("layers_pattern", pattern, _layer_pattern(pattern))
+    return patterns
+
+
+def _end_pattern(key: str) -> str:
+    return rf"(.*\.)?({key})$"
+
+
+def _layer_pattern(pattern: str) -> str:
+    return rf".*\.{pattern}\.(?P<layer>\d+)\."
+
+
+def _check_regex(name: str, value: str, used: str) -> None:
+    """Raise ModelError for a value that is no regex in the regex that it is used in."""
     try:
         if len(value) > MAX_PATTERN_CHARS:
             raise _invalid(name, f"has {len(value)} characters, the limit is {MAX_PATTERN_CHARS}")
-        re.compile(value)
+        re.compile(used)
     except (re.error, RecursionError, OverflowError) as error:
         raise _invalid(name, f"{value[:80]!r} is no regex: {error}") from error
 
@@ -222,7 +255,7 @@ def _layers(value: Any) -> frozenset[int] | None:
 
 
 def _first_match(patterns: Mapping[str, Any], module: str, default: Any) -> Any:
-    return next((value for key, value in patterns.items() if re.match(rf"(.*\.)?({key})$", module)), default)
+    return next((value for key, value in patterns.items() if re.match(_end_pattern(key), module)), default)
 
 
 def _names(names: str | Sequence[str], module: str) -> bool:
