@@ -104,7 +104,9 @@ def expected_outcome(request: GenerateRequest, fake: FakeConfig, index: int = 0)
     """Return all tokens that a choice gets, and whether it then fails at a poison or NaN token."""
     tokens = (
         [] if request.pooling
-        else expected_tokens(request.prompt_token_ids, request.params, fake, request.eos_token_ids, index)
+        else expected_tokens(
+            request.prompt_token_ids, request.params, fake, request.eos_token_ids, index, request.adapter.digest
+        )
     )  # fmt: skip
     bad_tokens = {fake.poison, fake.nan} - {None}
     if bad_tokens & set(request.prompt_token_ids):
@@ -231,6 +233,10 @@ class EngineHarness:
         self._record(outputs)
         return outputs
 
+    def collect_in_flight(self) -> None:
+        """Collect the steps in flight."""
+        self._record(self.loop.collect_in_flight())
+
     def drain(self, limit: int = 20_000) -> None:
         """Step until no request is open, then check integrity and all outputs."""
         while not self.loop.is_idle:
@@ -303,7 +309,7 @@ class EngineHarness:
             return
         assert (final.finish_reason is FinishReason.ERROR) == isinstance(final.error, ChairliftError)
         if request.pooling and final.finish_reason is FinishReason.STOP:
-            expected = expected_embedding(request.prompt_token_ids, request.pooling, self.fake)
+            expected = expected_embedding(request.prompt_token_ids, request.pooling, self.fake, request.adapter.digest)
             assert np.allclose(np.frombuffer(final.embedding, np.float32), expected, atol=1e-6)
         else:
             assert not final.embedding

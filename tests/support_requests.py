@@ -1,6 +1,7 @@
 """Random engines and requests from a seed, run for some steps and checked on the way."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +10,11 @@ from chairlift.core.request import GenerateRequest
 from chairlift.engine.config import SchedulerConfig, SpeculationConfig
 from chairlift.engine.kv.layer_groups import LayerGroupLayout
 from chairlift.engine.runner.fake_model import FakeConfig
-from chairlift.engine.scheduler.batching_policy import NAMES
+from chairlift.engine.scheduler.batching_policy import NAMES as BATCHING_POLICIES
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 from chairlift.engine.sequence import SequenceId
 from chairlift.engine.step_plan import StepPlan
+from support_adapter_versions import NAMES, AdapterVersions
 from support_engine import EngineHarness, make_request
 
 BAD_TOKENS = (48, 49)
@@ -38,7 +40,7 @@ def make_random_engine(
         "max_bypass": rng.choice([0, 1, 16]),
         "prefix_wait_steps": rng.choice([0, 2, 256]),
         "protect_after_preemptions": rng.choice([1, 3]),
-        "batching_policy": rng.choice(["mixed", "mixed", "mixed", *NAMES]),
+        "batching_policy": rng.choice(["mixed", "mixed", "mixed", *BATCHING_POLICIES]),
         "scheduling_policy": rng.choice(["fifo", *POLICIES]),
         "priority_ageing": rng.choice([0.01, 1.0]),
         "tenant_weights": rng.choice([{}, {"other": 3.0}]),
@@ -134,24 +136,31 @@ def abort_one(harness: EngineHarness, seq_id: SequenceId) -> None:
 
 def run_random_engine(
     seed: int, steps: int, *, keep_plans: bool = False, has_state: bool = False,
-    speculation: SpeculationConfig | None = None,
+    speculation: SpeculationConfig | None = None, totals: Counter[str] | None = None,
 ) -> EngineHarness:  # fmt: skip
     """Run a random engine for about `steps` steps, then until all requests end, and check it.
 
     speculation: the method whose drafters it has, instead of random ones that know the outputs.
+    totals: with it requests have LoRA adapters, whose versions are replaced meanwhile; counts what happened to these.
     """
     rng = random.Random(seed)
     no_faults = rng.random() < 0.4
     harness = make_random_engine(rng, no_faults=no_faults, keep_plans=keep_plans, has_state=has_state)
     if speculation is not None:
         harness.use_method(speculation)
+    versions, adapter_rng = AdapterVersions(harness), random.Random(-seed)
     prefixes = [[rng.randrange(BAD_TOKENS[0]) for _ in range(rng.randrange(40))] for _ in range(3)]
     arrival_rate = rng.choice([0.05, 0.3, 1.0])
     try:
         for _ in range(steps):
             if rng.random() < arrival_rate and len(harness.scheduler.sequences) < 60:
                 name = str(len(harness.requests))
-                harness.submit(make_random_request(rng, name, prefixes, no_faults=no_faults, has_state=has_state))
+                request = make_random_request(rng, name, prefixes, no_faults=no_faults, has_state=has_state)
+                if totals is not None:
+                    request = replace(request, adapter=versions.version(adapter_rng.choice(NAMES)))
+                harness.submit(request)
+            if totals is not None:
+                versions.change(adapter_rng)
             if not no_faults and rng.random() < 0.03 and harness.scheduler.sequences:
                 abort_one(harness, rng.choice(list(harness.scheduler.sequences)))
             if rng.random() < 0.005:
@@ -163,6 +172,8 @@ def run_random_engine(
                 assert harness.loop.check_integrity() == []
         harness.drain()
         harness.check_outputs(no_faults=no_faults)
+        if totals is not None:
+            totals.update(reloads=versions.num_reloads, dropped=versions.num_dropped)
     finally:
         harness.close()
     return harness

@@ -15,6 +15,7 @@ from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeRunner
 from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens
 from chairlift.engine.step_plan import StepPlan
+from chairlift.llm.adapter_store import AdapterStore
 from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.text_service import TextService
 from chairlift.text.byte_tokenizer import ByteTokenizer
@@ -82,14 +83,16 @@ def fake_service(
     template: ChatTemplate | None = None
     if text_tokenizer is not None:
         template = _ascii_template() if tokenizer is None else ChatTemplate({"default": TEMPLATE}, tokenizer)
+    client = InlineClient(EngineLoop(FakeRunner(config, hook=hook), options))
     return TextService(
-        client=InlineClient(EngineLoop(FakeRunner(config, hook=hook), options)),
+        client=client,
         tokenizer=text_tokenizer,
         chat_template=template,
         defaults=defaults or ModelDefaults(),
         model="fake",
         max_queue_size=options.max_queue_size,
         seeds=seeds or random.Random(5),
+        adapters=AdapterStore(client, "fake"),
     )
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from chairlift.llm.transformers_compat.schedulers import PrefillFirstScheduler as PrefillFirstScheduler
     from chairlift.llm.vllm_compat.engine_args import AsyncEngineArgs as AsyncEngineArgs
     from chairlift.llm.vllm_compat.engine_args import EngineArgs as EngineArgs
+    from chairlift.lora.request import LoRARequest as LoRARequest
 
 from chairlift.core.version import __version__ as __version__
 
@@ -50,6 +51,7 @@ __all__ = [
     "EngineArgs",
     "FIFOScheduler",
     "GenerationOutput",
+    "LoRARequest",
     "Logprob",
     "PagedAttentionCache",
     "PrefillFirstScheduler",
@@ -81,6 +83,7 @@ _MODULES = {
     "AsyncLLM": "chairlift.llm.async_llm",
     "CompletionOutput": "chairlift.llm.outputs",
     "EngineArgs": "chairlift.llm.vllm_compat.engine_args",
+    "LoRARequest": "chairlift.lora.request",
     "Logprob": "chairlift.llm.outputs",
     "RequestOutput": "chairlift.llm.outputs",
     "RequestOutputKind": "chairlift.core.request_output_kind",

@@ -20,6 +20,7 @@ from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.base import Runner, RunnerInfo
+from chairlift.model.config.architectures.config_parsing import read_decoder_config
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_adapters import ADAPTER_KINDS, adapted_model
@@ -86,9 +87,15 @@ def run_of(seed: int, num_groups: int) -> SchedulingRun:
     return replace(run, requests=tuple(replace(each, adapter=rng.choice(versions)) for each in run.requests))
 
 
+@cache
+def num_groups(kind: str) -> int:
+    """Return the number of layer groups of a model."""
+    return len(read_decoder_config(folders(kind)[0]).layer_groups.windows)
+
+
 def check_seed(seed: int) -> Played:
     kind = KINDS[seed % len(KINDS)]
-    run, make_runner = run_of(seed, 2 if kind == "gemma3" else 1), make_runner_of(kind)
+    run, make_runner = run_of(seed, num_groups(kind)), make_runner_of(kind)
     return check_run(run, make_runner, alone(run, make_runner))
 
 

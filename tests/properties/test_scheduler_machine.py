@@ -15,6 +15,7 @@ from chairlift.engine.scheduler.batching_policy import NAMES
 from chairlift.engine.scheduler.engine_limits import EngineLimits, LimitsConfig
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 from chairlift.engine.step_plan import StepPlan
+from support_adapter_versions import AdapterVersions
 from support_engine import EngineHarness, expected_outcome, make_request, seq_id_of
 from support_requests import BAD_TOKENS, peak_blocks
 from support_shares import FULL
@@ -59,6 +60,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             **options,
         )
         self.may_differ = False
+        self.versions = AdapterVersions(self.harness)
 
     def hook(self, plan: StepPlan, stage: str) -> None:
         if self.failing.pop((plan.step_id, stage), None):
@@ -74,11 +76,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         timeout=none() | sampled_from([0.5, 3.0]), priority=integers(-2, 2), n=sampled_from([1, 1, 2, 5]),
         prompt_logprobs=sampled_from([None, None, 0]), delivered=none() | lists(integers(0, 20), max_size=5),
         pooling=sampled_from(["", "", "", "last", "mean"]), boundaries=lists(integers(0, 32), max_size=3),
+        adapter=sampled_from(["", "", "a", "b"]),
     )  # fmt: skip
     def submit(
         self, prefix: int, length: int, more: int, outputs: int, stop: tuple[int, ...], tenant: str,
         timeout: float | None, priority: int, n: int, prompt_logprobs: int | None, delivered: list[int] | None,
-        pooling: str, boundaries: list[int],
+        pooling: str, boundaries: list[int], adapter: str,
     ) -> None:  # fmt: skip
         number = len(self.harness.requests)
         rng = random.Random(number)
@@ -90,6 +93,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         request = make_request(
             str(number), prompt, outputs, stop=stop, tenant=tenant, timeout=timeout, priority=priority, n=n,
             seed=number, prompt_logprobs=prompt_logprobs, pooling=pooling,
+            adapter=self.versions.version(adapter),
             prefix_boundaries=tuple(min(boundary, len(prompt)) for boundary in boundaries),
         )  # fmt: skip
         if delivered is not None and not pooling:  # resume the outputs that a stopped engine delivered
@@ -123,6 +127,14 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_batch_tokens=min(max(tokens, running), highest.max_batch_tokens),
             num_blocks=lowest + int(share * (highest.num_blocks - lowest)),
         ))  # fmt: skip
+
+    @rule(name=sampled_from(["a", "b"]), content=integers(0, 1))
+    def reload_adapter(self, name: str, content: int) -> None:
+        self.versions.reload(name, content)
+
+    @rule()
+    def drop_adapters(self) -> None:
+        self.versions.drop_unused()
 
     @rule(seconds=sampled_from([0.1, 0.3, 1.0]))
     def advance(self, seconds: float) -> None:

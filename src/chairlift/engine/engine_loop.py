@@ -25,12 +25,14 @@ from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest
 from chairlift.engine.runner.base import (
+    AdapterInfo,
     FailsBetweenSteps,
     ReleasesBlocks,
     RenewsThreads,
     ReportsDeviceMemory,
     Runner,
     RunnerInfo,
+    adapter_loader,
 )
 from chairlift.engine.runner.threaded import ThreadedRunner
 from chairlift.engine.scheduler.engine_limits import LimitsConfig
@@ -217,6 +219,20 @@ class EngineLoop:
     def fail_all(self, error: ChairliftError) -> list[EngineOutput]:
         """End every open request with an error; returns their last outputs."""
         return self.scheduler.table.fail_all(error, self._clock.now())
+
+    # -- adapters ----------------------------------------------------------------------------------------------------
+
+    def load_adapter(self, number: int, folder: str) -> AdapterInfo:
+        """Load a LoRA adapter in the calling thread, which need not be the engine's: steps go on meanwhile.
+
+        Raises ModelError for a folder that cannot be used, and ConfigError for a runner without adapters.
+        """
+        return adapter_loader(self._runner).load_adapter(number, folder)
+
+    def drop_adapter(self, number: int) -> None:
+        """Free an adapter that no open request has; no step may be in flight, because ended requests may be in it."""
+        assert not self.scheduler.in_flight_steps, "collect the steps in flight first"
+        adapter_loader(self._runner).drop_adapter(number)
 
     # -- one step --------------------------------------------------------------------------------------------------
 

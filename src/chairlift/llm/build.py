@@ -22,6 +22,7 @@ from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.scheduler.batching_policy import make_batching_policy
 from chairlift.engine.scheduler.waiting_queue.base import check_policy
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.llm.adapter_store import AdapterStore
 from chairlift.llm.builtin_models import DEMO, RANDOM, embedded_folder, warn_no_model
 from chairlift.llm.launch_engine import RUNNER, launch_engine
 from chairlift.llm.model_defaults import DEFAULT_POOLING, ModelDefaults
@@ -103,6 +104,7 @@ class PreparedService:
         return TextService(
             client=client, tokenizer=self.tokenizer, chat_template=self.chat_template, defaults=self.defaults,
             model=self.model, max_queue_size=self.scheduler.max_queue_size, seeds=self.seeds,
+            adapters=AdapterStore(client, self.model),
         )  # fmt: skip
 
     def vocabulary(self) -> GrammarTokenizer | None:

@@ -1,18 +1,20 @@
 """LLM: the text service for scripts; completes many prompts and returns all outputs."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from chairlift.core.errors import InvalidRequest
+from chairlift.core.adapter_version import NO_ADAPTER, AdapterVersion
+from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.core.item_errors import item_in_errors
 from chairlift.core.load_report import LoadReport
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.core.validation import boolean
 from chairlift.engine.scheduler_and_cache_state import CacheState, SchedulerState
+from chairlift.llm.adapter_store import AdapterLease
 from chairlift.llm.batch_run import run_batch
 from chairlift.llm.build import build_service
 from chairlift.llm.embedding_and_score_outputs import (
@@ -39,8 +41,10 @@ from chairlift.llm.text_service import (
 )
 from chairlift.llm.vllm_compat.model_tokenizer import ModelTokenizer
 from chairlift.llm.vllm_compat.vllm_options import resolve_options
+from chairlift.lora.request import LoRARequest
 
 Params = SamplingParams | Sequence[SamplingParams] | None
+LoRARequests = LoRARequest | Sequence[LoRARequest | None] | None
 Predictions = str | Sequence[Prediction | None] | None
 
 SAMPLING_FIELDS = ("sampling_params", *(field.name for field in fields(SamplingParams)))
@@ -86,7 +90,7 @@ class LLM:
     def generate(
         self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, *, priority: int = 0,
         tenant: str = "", timeout: float | None = None, resume: Sequence[Resume] | None = None, use_tqdm: bool = True,
-        prediction: Predictions = None,
+        prediction: Predictions = None, lora_request: LoRARequests = None,
     ) -> list[RequestOutput]:  # fmt: skip
         """Complete each prompt; return the outputs in the order of the prompts.
 
@@ -101,6 +105,7 @@ class LLM:
             use_tqdm: show a progress bar on stderr.
             prediction: text that most of each output is expected to be, such as a file before an edit; a list has one
                 text, list of token ids or None for each prompt. Changes the speed only.
+            lora_request: the LoRA adapter of all prompts, or a list with one or None for each.
 
         Raises InvalidRequest before anything is queued when one of the requests can never be served; the message says
         which of several, as in "prompts[3]: ...". A request that fails later does not raise: its output has
@@ -112,20 +117,21 @@ class LLM:
             strict=True,
         )  # fmt: skip
         own_fields, processors = _own_fields(sampling_params), []
-        for index, (prompt, own, delivered, predicted) in enumerate(inputs):
-            with item_in_errors("prompts", index, len(many), own_fields):
-                processors.append(self._service.prepare_completion(
-                    prompt, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered,
-                    prediction=predicted,
-                ))  # fmt: skip
-        return self._run(processors, use_tqdm)
+        with self._adapters(lora_request, len(many)) as adapters:
+            for index, (prompt, own, delivered, predicted) in enumerate(inputs):
+                with item_in_errors("prompts", index, len(many), own_fields):
+                    processors.append(self._service.prepare_completion(
+                        prompt, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered,
+                        prediction=predicted, adapter=adapters[index],
+                    ))  # fmt: skip
+            return self._run(processors, use_tqdm)
 
     def chat(
         self, messages: Sequence[Message] | Sequence[Sequence[Message]], sampling_params: Params = None, *,
         priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Sequence[Resume] | None = None,
         use_tqdm: bool = True, tools: Sequence[Message] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None, add_generation_prompt: bool | None = None,
-        continue_final_message: bool = False, prediction: Predictions = None,
+        continue_final_message: bool = False, prediction: Predictions = None, lora_request: LoRARequests = None,
     ) -> list[RequestOutput]:  # fmt: skip
         """Complete one conversation or several by the model's chat template; like `generate`.
 
@@ -149,13 +155,14 @@ class LLM:
             continue_final_message=continue_final_message,
         )  # fmt: skip
         own_fields, processors = _own_fields(sampling_params), []
-        for index, (conversation, own, delivered, predicted) in enumerate(inputs):
-            with item_in_errors("conversations", index, len(many), own_fields):
-                processors.append(self._service.prepare_chat(
-                    conversation, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered,
-                    tools=tools, rendering=rendering, prediction=predicted,
-                ))  # fmt: skip
-        return self._run(processors, use_tqdm)
+        with self._adapters(lora_request, len(many)) as adapters:
+            for index, (conversation, own, delivered, predicted) in enumerate(inputs):
+                with item_in_errors("conversations", index, len(many), own_fields):
+                    processors.append(self._service.prepare_chat(
+                        conversation, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered,
+                        tools=tools, rendering=rendering, prediction=predicted, adapter=adapters[index],
+                    ))  # fmt: skip
+            return self._run(processors, use_tqdm)
 
     def embed(
         self, prompts: Prompt | Sequence[Prompt], *, pooling: str | None = None, dimensions: int | None = None,
@@ -198,6 +205,25 @@ class LLM:
         )
         results = self._run(processors, use_tqdm)
         return score_pairs(results[: len(firsts)], results[len(firsts) :])
+
+    @contextmanager
+    def _adapters(self, lora_request: LoRARequests, count: int) -> Iterator[Sequence[AdapterVersion]]:
+        """Load and hold the adapter of each prompt until the prompts of a call have ended."""
+        requests = _lora_requests(lora_request, count)
+        leases: dict[LoRARequest, AdapterLease] = {}
+        try:
+            for request in requests:
+                if request is not None and request not in leases:
+                    leases[request] = self._lease(request)
+            yield [NO_ADAPTER if request is None else leases[request].version for request in requests]
+        finally:
+            for lease in leases.values():
+                lease.release()
+
+    def _lease(self, request: LoRARequest) -> AdapterLease:
+        if (store := self._service.adapters) is None:
+            raise ConfigError("this engine has no LoRA adapters", option="enable_lora")
+        return store.lease_folder(request.lora_name, request.lora_path, in_place=request.load_inplace).result()
 
     def _run(self, processors: list[OutputProcessor], use_tqdm: bool) -> list[RequestOutput]:
         """Submit requests as fast as the engine's waiting queue accepts them, until each has ended."""
@@ -275,6 +301,18 @@ def _predictions(prediction: Predictions, count: int) -> Sequence[Prediction | N
     if prediction is None or isinstance(prediction, str):
         return [prediction] * count
     return _one_per_prompt("prediction", prediction, count, "a string, or a list with one entry per prompt")
+
+
+def _lora_requests(lora_request: LoRARequests, count: int) -> Sequence[LoRARequest | None]:
+    if lora_request is None or isinstance(lora_request, LoRARequest):
+        return [lora_request] * count
+    requests = _one_per_prompt("lora_request", lora_request, count, "a LoRARequest, or a list with one per prompt")
+    for request in requests:
+        if request is not None and not isinstance(request, LoRARequest):
+            raise InvalidRequest(
+                f"lora_request must have LoRARequests, got {type(request).__name__}", param="lora_request"
+            )
+    return requests
 
 
 def _resumes(resume: Sequence[Resume] | None, count: int) -> Sequence[Resume]:

@@ -20,7 +20,7 @@ from chairlift.engine.client.base import EngineClient, OutputSink, StepStatsSink
 from chairlift.engine.client.creator_process import CreatorProcess
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest
-from chairlift.engine.runner.base import RunnerInfo
+from chairlift.engine.runner.base import AdapterInfo, RunnerInfo
 from chairlift.engine.scheduler_and_cache_state import CacheState, SchedulerState
 from chairlift.engine.step_stats import StepStats
 from chairlift.observability.perfetto_profile import PerfettoProfile, phases_of
@@ -175,6 +175,14 @@ class ProfilingClient:
     def warmup(self) -> float:
         """Run the warm-up steps."""
         return self._inner.warmup()
+
+    def load_adapter(self, number: int, folder: str) -> AdapterInfo:
+        """Load a LoRA adapter."""
+        return self._inner.load_adapter(number, folder)
+
+    def drop_adapter(self, number: int) -> None:
+        """Free a LoRA adapter."""
+        self._inner.drop_adapter(number)
 
     def close(self) -> None:
         """Close the engine, then the profile. Does nothing in a fork."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
+from chairlift.core.adapter_version import NO_ADAPTER, AdapterVersion
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
 from chairlift.core.numeric_limits import MAX_PRIORITY
 from chairlift.core.request import GenerateRequest
@@ -17,6 +18,7 @@ from chairlift.core.validation import integer
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.client.creator_process import CreatorProcess
 from chairlift.engine.request_validation import MAX_REQUEST_ID_CHARS, validate_request
+from chairlift.llm.adapter_store import AdapterStore
 from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.prefix_boundaries import prefix_boundaries
@@ -60,6 +62,7 @@ class RequestOptions(TypedDict, total=False):
     resume: Resume
     cache_salt: str
     prediction: Prediction | None
+    adapter: AdapterVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,7 @@ class TextService:
         model: the name that the user gave.
         max_queue_size: capacity of the engine's waiting queue.
         seeds: source of seeds for requests without one.
+        adapters: the LoRA adapters of the engine; None for a service without any.
     """
 
     client: EngineClient
@@ -83,6 +87,7 @@ class TextService:
     model: str
     max_queue_size: int
     seeds: random.Random
+    adapters: AdapterStore | None = None
     _creator: CreatorProcess = field(default_factory=CreatorProcess)
     _prefix: str = field(default_factory=lambda: secrets.token_hex(4))
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
@@ -201,7 +206,7 @@ class TextService:
     def _processor(
         self, text: str | None, ids: tuple[int, ...], params: SamplingParams | None, *, request_id: str | None = None,
         priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (), cache_salt: str = "",
-        prediction: Prediction | None = None,
+        prediction: Prediction | None = None, adapter: AdapterVersion = NO_ADAPTER,
         default_max_tokens: int | None = None, pooling: str = "", boundaries: tuple[int, ...] = (),
     ) -> OutputProcessor:  # fmt: skip
         integer("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
@@ -221,6 +226,7 @@ class TextService:
             eos_token_ids=() if ignores_eos else self.defaults.eos_token_ids, priority=priority, tenant=tenant,
             timeout=timeout, resume=_resumed(resume), cache_salt=cache_salt, pooling=pooling,
             prefix_boundaries=boundaries, predicted_token_ids=self._predicted_ids(prediction),
+            adapter=adapter,
         )  # fmt: skip
         tokenizer = self.tokenizer if resolved.detokenize else None
         return OutputProcessor(validate_request(request, self.client.limits), text, tokenizer, resolved)

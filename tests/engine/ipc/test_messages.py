@@ -87,6 +87,7 @@ LAST = EngineOutput(
         Abort("a"),
         WatchSteps(True),
         RemoteCall(2**40, "load"),
+        RemoteCall(3, "load_adapter", (1, "folder")),
         Ack(7),
         ClientHeartbeat(),
         Goodbye("why"),
@@ -227,6 +228,7 @@ def test_one_sides_messages_are_none_for_the_other() -> None:
 def test_every_remote_method_is_a_method_of_every_client() -> None:
     assert set(REMOTE_METHODS) == {
         "load", "scheduler_state", "cache_state", "batch_snapshot", "check_integrity", "flush_cache", "warmup",
+        "load_adapter", "drop_adapter",
     }  # fmt: skip
     assert all(hasattr(EngineClient, method) for method in REMOTE_METHODS)
 

@@ -1,23 +1,20 @@
 """FakeRunner detects a wrong block table, a block that was not computed and a shared block with other tokens."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
 from chairlift.core.clock import FakeClock
-from chairlift.core.errors import ModelError, NonFiniteLogits, SamplingFailed
-from chairlift.engine.runner.base import LoadsAdapters
+from chairlift.core.errors import NonFiniteLogits, SamplingFailed
 from chairlift.engine.runner.fake import FakeRunner, build
-from chairlift.engine.runner.fake_model import FakeConfig, expected_embedding, expected_tokens, unverified_token
+from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens, unverified_token
 from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan, TokenMasks
 from support_engine import make_request, make_result, make_scheduler
 
 FAKE = FakeConfig(vocab_size=200, num_blocks=8, block_size=4)
 GREEDY = make_request("a", 3, 6).params
-NO_BLOCKS = np.empty((0, 4), np.int32)
 
 
 def first_plan(token_ids: tuple[int, ...] = (1, 2, 3, 4, 5, 6), blocks: tuple[int, ...] = (3, 1)) -> StepPlan:
@@ -322,96 +319,3 @@ def test_after_a_step_that_failed_neither_its_slots_nor_its_checkpoints_have_a_s
         runner.launch(with_states(replace(resumed_plan(4, slot=3), step_id=3), loads=((1, 3),)))
     expected = expected_tokens([1, 2, 3, 4, 5, 6], GREEDY, STATES)
     assert run(runner, with_states(replace(resumed_plan(4, slot=3), step_id=4), loads=((0, 3),))) == expected[:1]
-
-
-# -- adapters ----------------------------------------------------------------------------------------------------------
-
-IDS = [1, 2, 3, 4, 5, 6]
-
-
-def adapter_folder(folder: Path, weights: bytes = b"weights") -> str:
-    folder.mkdir()
-    (folder / "adapter_config.json").write_bytes(b"{}")
-    (folder / "adapter_model.safetensors").write_bytes(weights)
-    return str(folder)
-
-
-def adapted_plan(number: int, *, pooling: str = "") -> StepPlan:
-    plan = first_plan()
-    return replace(plan, new_sequences=(replace(plan.new_sequences[0], adapter=number, pooling=pooling),))
-
-
-@pytest.mark.parametrize("fake", [FAKE, replace(STATES, windows=()), replace(FAKE, windows=(3,))])
-def test_tokens_depend_on_the_digest_of_an_adapter_and_not_on_its_number(fake: FakeConfig, tmp_path: Path) -> None:
-    runner, outputs = FakeRunner(fake), []
-    assert isinstance(runner, LoadsAdapters)
-    first = runner.load_adapter(1, adapter_folder(tmp_path / "first"))
-    same = runner.load_adapter(2, adapter_folder(tmp_path / "same"))
-    other = runner.load_adapter(3, adapter_folder(tmp_path / "other", b"weighty"))
-    assert first == same and first.digest != other.digest and first.num_bytes == 9
-    for number, digest in ((0, ""), (1, first.digest), (2, first.digest), (3, other.digest)):
-        expected = expected_tokens(IDS, GREEDY, fake, adapter=digest)
-        plan = adapted_plan(number) if fake.windows else replace(adapted_plan(number), new_blocks=NO_BLOCKS)
-        assert run(runner, plan) + run(runner, next_plan(6)) + run(runner, next_plan(7)) == expected[:3]
-        assert all(token < fake.vocab_size for token in expected)
-        outputs.append(expected)
-    assert outputs[1] == outputs[2] and len({tuple(each) for each in outputs}) == 3
-
-
-@pytest.mark.parametrize("writer", [0, 2])
-def test_a_block_of_another_version_gives_another_token(writer: int, tmp_path: Path) -> None:
-    """The second sequence reads the first block as the first one has computed it."""
-    runner = FakeRunner(FAKE)
-    digest = runner.load_adapter(1, adapter_folder(tmp_path / "new")).digest
-    runner.load_adapter(2, adapter_folder(tmp_path / "old", b"old"))
-    run(runner, adapted_plan(writer))
-    reader = replace(
-        adapted_plan(1), num_new_tokens=np.array([2], np.int32), start_positions=np.array([4], np.int32),
-        input_ids=np.array([5, 6], np.int32),
-    )  # fmt: skip
-    assert run(runner, reader) != expected_tokens(IDS, GREEDY, FAKE, adapter=digest)[:1]
-    run(runner, adapted_plan(1))
-    assert run(runner, reader) == expected_tokens(IDS, GREEDY, FAKE, adapter=digest)[:1]
-
-
-def test_a_state_of_another_version_is_a_breach(tmp_path: Path) -> None:
-    runner = FakeRunner(STATES)
-    runner.load_adapter(1, adapter_folder(tmp_path / "a"))
-    run(runner, with_states(first_plan(), saves=((0, 4, 1),)))
-    resumed = resumed_plan(4, slot=3)
-    resumed = replace(resumed, new_sequences=(replace(resumed.new_sequences[0], adapter=1),))
-    with pytest.raises(AssertionError, match=r"slot 3 has the state \(4, .* at position 4"):
-        runner.launch(with_states(resumed, loads=((1, 3),)))
-
-
-def test_an_embedding_and_an_unverified_token_depend_on_the_adapter(tmp_path: Path) -> None:
-    folder = adapter_folder(tmp_path / "a")
-    runner, fast = FakeRunner(FAKE), FakeRunner(replace(FAKE, verify=False))
-    digest = runner.load_adapter(1, folder).digest
-    assert fast.load_adapter(1, folder).digest == digest
-    runner.launch(adapted_plan(1, pooling="last"))
-    ((_, vector),) = runner.collect().pooled
-    expected = expected_embedding(IDS, "last", FAKE, digest)
-    assert vector.astype(np.float32).tolist() == expected != expected_embedding(IDS, "last", FAKE)
-    token = unverified_token(IDS, GREEDY, 6, fast.config, digest)
-    assert run(fast, replace(adapted_plan(1), new_blocks=NO_BLOCKS)) == [token]
-    assert token != unverified_token(IDS, GREEDY, 6, fast.config)
-
-
-def test_an_adapter_that_is_not_loaded_or_was_dropped_is_a_breach(tmp_path: Path) -> None:
-    runner = FakeRunner(FAKE)
-    digest = runner.load_adapter(1, adapter_folder(tmp_path / "a")).digest
-    run(runner, adapted_plan(1))
-    runner.drop_adapter(1)
-    runner.drop_adapter(1)
-    assert run(runner, next_plan(6)) == expected_tokens(IDS, GREEDY, FAKE, adapter=digest)[1:2], "it had started"
-    with pytest.raises(AssertionError, match="adapter 1 is not loaded"):
-        runner.launch(adapted_plan(1))
-
-
-def test_a_folder_without_files_is_a_model_error_and_leaves_nothing(tmp_path: Path) -> None:
-    runner = FakeRunner(FAKE)
-    for folder, message in ((tmp_path / "none", "cannot read the adapter"), (tmp_path, "has no files")):
-        with pytest.raises(ModelError, match=message):
-            runner.load_adapter(1, str(folder))
-    runner.load_adapter(1, adapter_folder(tmp_path / "a"))

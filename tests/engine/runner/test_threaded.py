@@ -8,8 +8,8 @@ from typing import cast
 import numpy as np
 import pytest
 
-from chairlift.core.errors import ConfigError, EngineDead
-from chairlift.engine.runner.base import AdapterInfo, Runner, RunnerInfo
+from chairlift.core.errors import EngineDead
+from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.runner.fake import FakeRunner
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.runner.threaded import ThreadedRunner
@@ -252,39 +252,3 @@ def test_a_failure_between_steps_is_that_of_an_inner_runner_that_has_one() -> No
     ThreadedRunner(cast("Runner", Fails())).on_failure(failures.append)
     ThreadedRunner(cast("Runner", object())).on_failure(failures.append)
     assert [str(each) for each in failures] == ["a rank is lost"]
-
-
-class AdaptedRunner(GatedRunner):
-    """A GatedRunner with adapters."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.adapters: dict[int, str] = {}
-
-    def load_adapter(self, number: int, folder: str) -> AdapterInfo:
-        self.adapters[number] = folder
-        return AdapterInfo(f"digest of {folder}", 7, 4)
-
-    def drop_adapter(self, number: int) -> None:
-        del self.adapters[number]
-
-
-def test_an_adapter_is_loaded_and_dropped_while_a_step_runs() -> None:
-    inner = AdaptedRunner()
-    started_runner = started(inner)
-    runner = next(started_runner)
-    runner.launch(plan(1))  # waits for the gate
-    assert runner.load_adapter(3, "folder") == AdapterInfo("digest of folder", 7, 4)
-    assert inner.adapters == {3: "folder"} and not inner.launched
-    runner.drop_adapter(3)
-    assert not inner.adapters and not inner.launched
-    inner.gate.release()
-    assert runner.collect().step_id == 1
-    next(started_runner, None)
-
-
-def test_an_inner_runner_without_adapters_refuses_one_by_the_option(runner: ThreadedRunner) -> None:
-    with pytest.raises(ConfigError, match="adapters cannot be loaded") as caught:
-        runner.load_adapter(1, "folder")
-    assert caught.value.details["option"] == "enable_lora"
-    runner.drop_adapter(1)

@@ -43,6 +43,15 @@ def test_a_fingerprint_is_that_of_the_contents(llama: Path, tmp_path: Path) -> N
     assert fingerprint(copy, "float32 None") != original
 
 
+def test_the_names_of_files_do_not_count(llama: Path) -> None:
+    original = fingerprint(llama, "float32 none")
+    (llama / "model.safetensors").rename(llama / "renamed.safetensors")
+    assert fingerprint(llama, "float32 none") == original
+    (llama / "renamed.safetensors").rename(llama / "model.safetensors")
+    rewrite(llama, lambda tensors: tensors.update({NORM: tensors[NORM] * 1.001}))
+    assert fingerprint(llama, "float32 none") != original
+
+
 def test_a_quantization_beside_config_json_is_part_of_it(tmp_path: Path) -> None:
     spec = Spec(version=1)
     write_layers(tmp_path, {"model.layers.0.mlp.up_proj": spec.layer(64, 64)}, None)

@@ -9,7 +9,7 @@ from chairlift.core.request import GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest
-from chairlift.engine.runner.base import RunnerInfo
+from chairlift.engine.runner.base import AdapterInfo, RunnerInfo
 from chairlift.engine.scheduler_and_cache_state import CacheState, SchedulerState
 from chairlift.engine.step_stats import StepStats
 
@@ -110,6 +110,18 @@ class EngineClient(Protocol):
         Changes no token, no block and no count. Open requests wait meanwhile. Raises EngineDead, and the error of a
         step of that size (out of memory, for example); the engine then continues.
         """
+        ...
+
+    def load_adapter(self, number: int, folder: str) -> AdapterInfo:
+        """Load the LoRA adapter of a folder under a number of this client's, at least 1, and wait for that.
+
+        Steps go on meanwhile, and so do other calls. Raises ModelError for a folder that cannot be used, ConfigError
+        for an engine without adapters, and EngineDead. After a restart the engine has no adapter.
+        """
+        ...
+
+    def drop_adapter(self, number: int) -> None:
+        """Free an adapter whose requests have ended or were aborted; an unknown number is ignored."""
         ...
 
     def close(self) -> None:

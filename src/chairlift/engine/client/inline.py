@@ -27,7 +27,7 @@ from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest, validate_request
-from chairlift.engine.runner.base import RunnerInfo
+from chairlift.engine.runner.base import AdapterInfo, RunnerInfo
 from chairlift.engine.scheduler_and_cache_state import CacheState, SchedulerState
 from chairlift.engine.structured.compile_queue import CompiledRequest, CompileQueue
 from chairlift.engine.structured.grammar_compiler import GrammarCompiler
@@ -75,6 +75,7 @@ class InlineClient:
         self._dead: EngineDead | None = None
         self.holds: list[EngineHold] = []
         self._has_ended = threading.Event()
+        self._adapters: set[int] = set()
         self._hand_over: Command | None = None  # lets another thread run the engine
         started: Future[None] = Future()
         self.thread = threading.Thread(target=self._run, args=(started,), name="chairlift-engine", daemon=True)
@@ -133,6 +134,8 @@ class InlineClient:
         with self._awake:
             if self._dead is not None:
                 raise self._dead
+            if request.adapter.number and request.adapter.number not in self._adapters:
+                raise EngineDead("the engine does not have the adapter of this request; it may have restarted")
             if request.request_id in self._open:
                 raise DuplicateRequestId(request.request_id)
             self._open[request.request_id] = (sink, request)
@@ -199,6 +202,25 @@ class InlineClient:
         assert threading.current_thread() is not self.thread, "a sink cannot wait for a warm-up"
         return self.run_command(self._warmup, after=self._collect_in_flight)
 
+    def load_adapter(self, number: int, folder: str) -> AdapterInfo:
+        """Load a LoRA adapter in the calling thread; see EngineClient."""
+        self.creator.check()
+        if (error := self.fatal_error) is not None:
+            raise error
+        info = self.loop.load_adapter(number, folder)
+        with self._awake:
+            if self._dead is not None:
+                raise self._dead
+            self._adapters.add(number)
+        return info
+
+    def drop_adapter(self, number: int) -> None:
+        """Free an adapter between two steps; see EngineClient."""
+        assert threading.current_thread() is not self.thread, "a sink cannot wait for the steps in flight"
+        with self._awake:
+            self._adapters.discard(number)
+        self.run_command(lambda: self._drop_adapter(number), after=self._collect_in_flight)
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Hold the engine between two steps, with none in flight, while the context is open.
@@ -228,6 +250,11 @@ class InlineClient:
         """Collect the steps in flight. A plain command: an error here stops the engine as in any step."""
         if self._dead is None:
             self.deliver(self.loop.collect_in_flight())
+
+    def _drop_adapter(self, number: int) -> None:
+        if self._dead is not None:
+            raise self._dead
+        self.loop.drop_adapter(number)
 
     def _warmup(self) -> float:
         if self._dead is not None:

@@ -52,7 +52,7 @@ from chairlift.engine.ipc.restart_backoff import RestartBackoff
 from chairlift.engine.ipc.send_queue import SendQueue
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest, validate_request
-from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
+from chairlift.engine.runner.base import AdapterInfo, RunnerInfo, RunnerSpec
 from chairlift.engine.scheduler_and_cache_state import CacheState, SchedulerState
 from chairlift.engine.step_stats import StepStats
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
@@ -205,6 +205,15 @@ class ProcessClient:
         seconds: float = self._call("warmup", self._watch.start_timeout)
         return seconds
 
+    def load_adapter(self, number: int, folder: str) -> AdapterInfo:
+        """Load a LoRA adapter; see EngineClient. It may take as long as a start."""
+        info: AdapterInfo = self._call("load_adapter", self._watch.start_timeout, number, folder)
+        return info
+
+    def drop_adapter(self, number: int) -> None:
+        """Free a LoRA adapter; see EngineClient."""
+        self._call("drop_adapter", self._watch.call_timeout, number)
+
     def close(self) -> None:
         """End all requests with EngineDead, stop an engine that this client spawned, wait for its end.
 
@@ -217,7 +226,7 @@ class ProcessClient:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _call(self, method: str, timeout: float, *, through_warmup: bool = True) -> Any:
+    def _call(self, method: str, timeout: float, *arguments: int | str, through_warmup: bool = True) -> Any:
         """Call a method and wait for its result.
 
         The time of a warm-up does not count, and not that for which other programs delay a process of this client.
@@ -225,7 +234,7 @@ class ProcessClient:
         """
         self._creator.check()
         assert threading.current_thread() is not self._thread, "a sink cannot wait for a reply"
-        message, reply = self._pending_calls.start(method)
+        message, reply = self._pending_calls.start(method, *arguments)
         self._send_queue.put(message)
         process = self._process if through_warmup else None
         timer = UndelayedTimer([] if process is None else [process.pid])

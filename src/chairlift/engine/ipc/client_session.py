@@ -24,6 +24,7 @@ class ClientSession:
         num_unread: messages with outputs that the client has not acknowledged.
         is_flush_scheduled: whether a flush follows: soon, or after the next acknowledgement.
         engine_ids: its open requests: client id -> engine id.
+        adapters: the LoRA adapters that it has loaded: its own number -> the engine's number.
         next_flush_at: earliest time of the next outputs.
         steps: while it watches, step stats not sent yet; they go out with its outputs, else with a heartbeat.
     """
@@ -40,4 +41,5 @@ class ClientSession:
     is_flush_scheduled: bool = False
     next_flush_at: float = 0.0
     engine_ids: dict[str, str] = field(default_factory=dict)
+    adapters: dict[int, int] = field(default_factory=dict)
     steps: StepStatsQueue | None = None

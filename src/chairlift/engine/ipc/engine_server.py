@@ -7,11 +7,11 @@ client B ─┴─ receive() ──► EngineServer ──submit──► engine
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.engine_output import EngineOutput
@@ -27,7 +27,6 @@ from chairlift.engine.ipc.liveness_limits import OperationTimer, SilenceTimer
 from chairlift.engine.ipc.messages import (
     ACK_WINDOW,
     PROTOCOL,
-    REMOTE_METHODS,
     Abort,
     Ack,
     ClientHeartbeat,
@@ -46,6 +45,7 @@ from chairlift.engine.ipc.messages import (
     decode_client_message,
     encode,
     encode_reply,
+    read_arguments,
 )
 from chairlift.engine.ipc.snapshot_request_ids import display_id, with_ids, with_row_ids
 from chairlift.engine.ipc.step_stats_queue import StepStatsQueue
@@ -65,6 +65,18 @@ Send = Callable[[bytes, bytes], bool]
 
 Post = Callable[[Callable[[], None]], None]
 """Schedules a call in the engine server's thread; may be called from any thread."""
+
+
+class _Call(NamedTuple):
+    """A remote call: a method of the engine, its arguments, and what takes its result or its error."""
+
+    method: str
+    arguments: tuple[int | str, ...]
+    complete: Callable[[Any], None]
+
+
+def _ignore(value: Any) -> None:
+    """Take the result of a call that no client waits for."""
 
 
 class EngineServer:
@@ -90,7 +102,9 @@ class EngineServer:
         self._is_load_pending = False
         self._step_age = OperationTimer(IDLE_SECONDS, delay)
         self._warmup_age = OperationTimer(IDLE_SECONDS, delay)
-        self._calls: SimpleQueue[tuple[str, Callable[[Any], None]]] = SimpleQueue()
+        self._calls: SimpleQueue[_Call] = SimpleQueue()
+        self._adapter_loads: SimpleQueue[_Call] = SimpleQueue()  # they take long, so they hold up no other call
+        self._last_adapter = 0
         self._last_number = self._num_requests = 0
 
     # -- engine lifecycle ------------------------------------------------------------------------------------------
@@ -109,7 +123,8 @@ class EngineServer:
         self._engine, self._output_interval = engine, output_interval
         self._update_watchers()
         self._load = replace(self._load, state=ReplicaState.READY)
-        threading.Thread(target=self._run_calls, args=(engine,), name="chairlift-calls", daemon=True).start()
+        for calls, name in ((self._calls, "chairlift-calls"), (self._adapter_loads, "chairlift-adapter-loads")):
+            threading.Thread(target=self._run_calls, args=(engine, calls), name=name, daemon=True).start()
         for session in list(self._sessions.values()):
             self._send_message(session, self._ready_message(engine))
 
@@ -159,8 +174,8 @@ class EngineServer:
                 elif session.steps is None:
                     session.steps = StepStatsQueue()
                 self._update_watchers()
-            case RemoteCall(number, method):
-                self._start_call(session, number, method)
+            case RemoteCall():
+                self._start_call(session, message)
             case Ack(count):
                 # A client's count is not trusted: it must not make room for more than was sent.
                 session.num_unread -= min(max(count, 0), session.num_unread)
@@ -218,12 +233,17 @@ class EngineServer:
             return self._reject(session, request, EngineDead("the engine accepts no requests yet"))
         if request.request_id in session.engine_ids:
             return self._reject(session, request, DuplicateRequestId(request.request_id))
+        if (adapter := request.adapter).number:
+            if adapter.number not in session.adapters:
+                error = EngineDead("the engine does not have the adapter of this request; it may have restarted")
+                return self._reject(session, request, error)
+            adapter = replace(adapter, number=session.adapters[adapter.number])
         self._num_requests += 1
         engine_id = str(self._num_requests)
         session.engine_ids[request.request_id] = engine_id
         self._owners[engine_id] = (session, request.request_id)
         try:
-            self._engine.submit(replace(request, request_id=engine_id), session.sink)
+            self._engine.submit(replace(request, request_id=engine_id, adapter=adapter), session.sink)
         except ChairliftError as error:
             del self._owners[engine_id], session.engine_ids[request.request_id]
             self._reject(session, request, error)
@@ -300,7 +320,7 @@ class EngineServer:
         """Start a load call whose counts go into the next heartbeat, unless a long step is running."""
         if self._engine is not None and not self._is_load_pending:
             self._is_load_pending = True
-            self._calls.put(("load", self._on_load))
+            self._calls.put(_Call("load", (), self._on_load))
 
     def _on_load(self, report: Any) -> None:
         self._is_load_pending = False
@@ -309,24 +329,64 @@ class EngineServer:
 
     # -- remote calls: they run between two steps, and the engine server does not wait for them --------------------
 
-    def _start_call(self, session: ClientSession, number: int, method: str) -> None:
-        if method not in REMOTE_METHODS or self._engine is None:
-            self._send_message(
-                session, encode_reply(number, InvalidRequest(f"{method!r} cannot be called now", param="method"))
-            )
+    def _start_call(self, session: ClientSession, call: RemoteCall) -> None:
+        try:
+            arguments = read_arguments(call)
+            if self._engine is None:
+                raise InvalidRequest(f"{call.method!r} cannot be called now", param="method")
+        except InvalidRequest as error:
+            self._send_message(session, encode_reply(call.number, error))
             return
-        client_ids = dict(self._owners) if method == "scheduler_state" else {}
-        self._calls.put((method, lambda value: self._on_result(session, number, value, client_ids)))
+        if call.method == "load_adapter":
+            self._start_load(session, call.number, arguments)
+            return
+        if call.method == "drop_adapter":
+            arguments = (session.adapters.pop(int(arguments[0]), 0),)
+        client_ids = dict(self._owners) if call.method == "scheduler_state" else {}
+        self._calls.put(
+            _Call(call.method, arguments, lambda value: self._on_result(session, call.number, value, client_ids))
+        )
 
-    def _run_calls(self, engine: InlineClient) -> None:
-        """Run the remote calls one after another, in a thread of their own."""
+    def _start_load(self, session: ClientSession, number: int, arguments: tuple[int | str, ...]) -> None:
+        """Start to load an adapter under a number of the engine's own: two clients may use equal numbers."""
+        client_number, folder = int(arguments[0]), arguments[1]
+        if client_number < 1 or client_number in session.adapters:
+            error = InvalidRequest(f"the adapter number {client_number} is in use or no number", param="number")
+            self._send_message(session, encode_reply(number, error))
+            return
+        self._last_adapter += 1
+        self._adapter_loads.put(_Call(
+            "load_adapter", (self._last_adapter, folder),
+            partial(self._on_adapter, session, number, client_number, self._last_adapter),
+        ))  # fmt: skip
+
+    def _on_adapter(
+        self, session: ClientSession, number: int, client_number: int, engine_number: int, value: Any
+    ) -> None:
+        """Keep the number of an adapter that was loaded, unless its client has disconnected meanwhile."""
+        if not isinstance(value, Exception):
+            if client_number in session.adapters:
+                value = InvalidRequest(f"the adapter number {client_number} is in use", param="number")
+            if isinstance(value, Exception) or not self._is_connected(session):
+                self._drop_adapters([engine_number])
+            else:
+                session.adapters[client_number] = engine_number
+        self._send_message(session, encode_reply(number, value))
+
+    def _drop_adapters(self, numbers: Iterable[int]) -> None:
+        """Drop adapters whose client has disconnected; its requests were aborted before."""
+        for number in numbers:
+            self._calls.put(_Call("drop_adapter", (number,), _ignore))
+
+    def _run_calls(self, engine: InlineClient, calls: "SimpleQueue[_Call]") -> None:
+        """Run remote calls one after another, in a thread of their own."""
         while True:
-            method, complete = self._calls.get()
+            call = calls.get()
             try:
-                value = getattr(engine, method)()
+                value = getattr(engine, call.method)(*call.arguments)
             except Exception as error:
                 value = error
-            self._post(partial(complete, value))
+            self._post(partial(call.complete, value))
 
     def _on_result(
         self, session: ClientSession, number: int, value: Any, client_ids: dict[str, tuple[ClientSession, str]]
@@ -364,4 +424,5 @@ class EngineServer:
         if self._engine is not None:
             for engine_id in session.engine_ids.values():
                 self._engine.abort(engine_id)
+        self._drop_adapters(session.adapters.values())
         self._post(partial(self._flush, session))  # drops its unsent outputs

@@ -14,18 +14,18 @@ from typing import Any
 import msgspec
 
 from chairlift.core.engine_output import EngineOutput
-from chairlift.core.errors import ChairliftError, Detail, error_from_wire
+from chairlift.core.errors import ChairliftError, Detail, InvalidRequest, error_from_wire
 from chairlift.core.load_report import LoadReport
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.error_encoding import as_engine_error, encode_value
-from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
+from chairlift.engine.runner.base import AdapterInfo, RunnerInfo, RunnerSpec
 from chairlift.engine.scheduler_and_cache_state import CacheState, SchedulerState
 from chairlift.engine.step_stats import StepStats
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 
-PROTOCOL = 6
+PROTOCOL = 7
 
 ACK_WINDOW = 32
 """Messages with outputs that a client may leave unacknowledged. Later outputs wait in the engine process and go in one
@@ -33,9 +33,13 @@ message, so that a slow client gets few large messages instead of falling behind
 
 REMOTE_METHODS: dict[str, Any] = {
     "load": LoadReport, "scheduler_state": SchedulerState, "cache_state": CacheState, "batch_snapshot": BatchSnapshot,
-    "check_integrity": list[str], "flush_cache": int, "warmup": float,
+    "check_integrity": list[str], "flush_cache": int, "warmup": float, "load_adapter": AdapterInfo,
+    "drop_adapter": None,
 }  # fmt: skip
 """Methods of EngineClient that a client can call, and the types of their results."""
+
+REMOTE_ARGUMENTS: dict[str, Any] = {"load_adapter": tuple[int, str], "drop_adapter": tuple[int]}
+"""Types of the arguments of the methods that have any."""
 
 
 class WireError(Exception):
@@ -107,6 +111,7 @@ class RemoteCall(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     number: int
     method: str
+    arguments: tuple[int | str, ...] = ()
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -231,6 +236,17 @@ def encode_reply(number: int, value: Any) -> RemoteReply:
     if isinstance(value, Exception):
         return RemoteReply(number, b"", as_engine_error(value, "the remote call failed"))
     return RemoteReply(number, _ENCODER.encode(value))
+
+
+def read_arguments(call: RemoteCall) -> tuple[int | str, ...]:
+    """Return the arguments of a remote call. Raises InvalidRequest for a method or arguments that do not exist."""
+    if call.method not in REMOTE_METHODS:
+        raise InvalidRequest(f"{call.method!r} cannot be called", param="method")
+    try:
+        arguments: tuple[int | str, ...] = msgspec.convert(call.arguments, REMOTE_ARGUMENTS.get(call.method, tuple[()]))
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{call.method!r} has other arguments: {error}", param="arguments") from error
+    return arguments
 
 
 def decode_reply(method: str, payload: bytes) -> Any:

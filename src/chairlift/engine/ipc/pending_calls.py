@@ -18,7 +18,7 @@ class PendingCalls:
         self._closed: EngineDead | None = None
         self._last_number = 0
 
-    def start(self, method: str) -> tuple[RemoteCall, "Future[Any]"]:
+    def start(self, method: str, *arguments: int | str) -> tuple[RemoteCall, "Future[Any]"]:
         """Return the message to send and the Future of its reply.
 
         Raises EngineDead after close().
@@ -29,7 +29,7 @@ class PendingCalls:
                 raise EngineDead(self._closed.message)
             self._last_number += 1
             self._pending[self._last_number] = (method, future)
-            return RemoteCall(self._last_number, method), future
+            return RemoteCall(self._last_number, method, arguments), future
 
     def forget(self, number: int) -> None:
         """Drop a call that its caller does not wait for any more."""

@@ -169,6 +169,16 @@ class LoadsAdapters(Protocol):
         ...
 
 
+def adapter_loader(runner: object) -> LoadsAdapters:
+    """Return the runner as one that loads adapters. Raises ConfigError for another one."""
+    if not isinstance(runner, LoadsAdapters):
+        raise ConfigError(
+            "this engine cannot load LoRA adapters; start one whose model can, with the option enable_lora",
+            option="enable_lora",
+        )
+    return runner
+
+
 @runtime_checkable
 class ReportsDeviceMemory(Protocol):
     """A Runner that may compute on a device with memory of its own."""

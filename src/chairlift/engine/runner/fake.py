@@ -5,13 +5,11 @@ wrongly, freed too early, written twice or not computed therefore gives another 
 does not use blocks. Tests configure where a step or a row fails.
 """
 
-import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -19,19 +17,19 @@ from numpy.typing import NDArray
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.engine_output import TokenLogprob
-from chairlift.core.errors import ChairliftError, ModelError, NoAllowedToken, NonFiniteLogits
+from chairlift.core.errors import ChairliftError, NoAllowedToken, NonFiniteLogits
 from chairlift.engine.runner.base import AdapterInfo, RunnerInfo
+from chairlift.engine.runner.fake_adapters import FakeAdapters, cache_key
 from chairlift.engine.runner.fake_model import (
     _STRIDE,
     HIDDEN_SIZE,
     FakeConfig,
     _salt,
-    adapter_mark,
     hidden_state,
     masked_token,
     next_token,
 )
-from chairlift.engine.runner.fake_states import ZERO_STATE, FakeStates, State
+from chairlift.engine.runner.fake_states import ZERO_STATE, FakeStates, State, zero_state
 from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
 
@@ -46,13 +44,9 @@ NEVER_WRITTEN = -1
 class _Slot:
     sequence: NewSequence
     salt: int = 0
-    mark: int = 0  # see adapter_mark
+    adapter: str = ""
     last_sampled: int | None = None
     tables: list[dict[int, int]] = field(default_factory=list)
-
-    def marked(self, token_ids: Sequence[int]) -> tuple[int, ...]:
-        """Return ids as they stand in the cache: with the mark of the sequence's adapter."""
-        return tuple(token + self.mark for token in token_ids)
 
 
 class FakeRunner:
@@ -81,8 +75,11 @@ class FakeRunner:
         self._done: deque[tuple[StepPlan, StepResult]] = deque()
         self._failed_samples: dict[int, set[int]] = {}  # samples behind drafts, by step_id of a step with drafts
         self._masks: dict[int, TokenMasks] = {}
-        self._adapters: dict[int, str] = {}  # digests by number
-        self._states = FakeStates(config.num_state_checkpoints) if config.has_state and config.verify else None
+        self.adapters = FakeAdapters()
+        self._states = (
+            FakeStates(config.num_state_checkpoints, lambda number: zero_state(self.adapters.digest(number)))
+            if config.has_state and config.verify else None
+        )  # fmt: skip
         num_blocks = config.num_blocks if config.verify else 0
         self._memory = np.full((len(config.windows), num_blocks, config.block_size), NEVER_WRITTEN, np.int64)
         self.started = self.stopped = False
@@ -108,33 +105,20 @@ class FakeRunner:
         assert not self._done, "a warm-up while steps are in flight"
         self.warmups += 1
 
+    def load_adapter(self, number: int, folder: str) -> AdapterInfo:
+        """Load an adapter; see FakeAdapters."""
+        return self.adapters.load(number, folder)
+
+    def drop_adapter(self, number: int) -> None:
+        """Forget an adapter."""
+        self.adapters.drop(number)
+
     def release_blocks(self, num_kept: int, moves: Sequence[tuple[int, int]] = ()) -> int:
         """Erase all but the first blocks; returns a byte for each."""
         for source, target in moves:
             self._memory[:, target] = self._memory[:, source]
         self._memory[:, num_kept:] = NEVER_WRITTEN
         return self.config.num_blocks - num_kept
-
-    def load_adapter(self, number: int, folder: str) -> AdapterInfo:
-        """Load an adapter, of which tokens depend on the bytes of the folder's files; see LoadsAdapters.
-
-        Raises ModelError for a folder that cannot be read or has no files.
-        """
-        assert number > 0, "0 is the model without an adapter"
-        assert number not in self._adapters, f"adapter {number} is loaded already"
-        try:
-            files = [path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.is_file()]
-        except OSError as error:
-            raise ModelError(f"cannot read the adapter {folder}: {error}", file=folder) from error
-        if not files:
-            raise ModelError(f"the adapter {folder} has no files", file=folder)
-        content = b"".join(files)
-        self._adapters[number] = digest = hashlib.sha256(content).hexdigest()
-        return AdapterInfo(digest, len(content), rank=1)
-
-    def drop_adapter(self, number: int) -> None:
-        """Forget an adapter; an unknown number is ignored."""
-        self._adapters.pop(number, None)
 
     def launch(self, plan: StepPlan) -> None:
         """Run the step at once.
@@ -198,9 +182,9 @@ class FakeRunner:
             self._slots.pop(slot, None)
         for sequence in plan.new_sequences:
             prompt = sequence.token_ids[: len(sequence.token_ids) - sequence.num_output_tokens]
-            mark = self._mark_of(sequence)
-            salt = 0 if self.config.verify else _salt(prompt, sequence.params, mark)
-            self._slots[sequence.slot] = _Slot(sequence, salt, mark, tables=[{} for _ in self.config.windows])
+            adapter = self.adapters.digest(sequence.adapter)
+            salt = 0 if self.config.verify else _salt(prompt, sequence.params, adapter)
+            self._slots[sequence.slot] = _Slot(sequence, salt, adapter, tables=[{} for _ in self.config.windows])
             params = sequence.params
             is_plain = params.logprobs is None and params.prompt_logprobs is None and not sequence.pooling
             self._is_fast = self._is_fast and is_plain
@@ -212,14 +196,7 @@ class FakeRunner:
         source, target = plan.block_copies.T
         self._memory[:, target] = self._memory[:, source]
         if self._states is not None:
-            marked = [replace(new, token_ids=self._slots[new.slot].marked(new.token_ids)) for new in plan.new_sequences]
-            self._states.apply(replace(plan, new_sequences=tuple(marked)))
-
-    def _mark_of(self, sequence: NewSequence) -> int:
-        if not sequence.adapter:
-            return 0
-        assert sequence.adapter in self._adapters, f"adapter {sequence.adapter} is not loaded"
-        return adapter_mark(self._adapters[sequence.adapter])
+            self._states.apply(plan)
 
     def _compute_fast(self, plan: StepPlan) -> StepResult:
         """Compute tokens from the prompts and positions only, for all rows at once."""
@@ -247,6 +224,7 @@ class FakeRunner:
         assert plan.num_new_tokens.tolist() == sorted(plan.num_new_tokens.tolist(), key=lambda count: count != 1)
         for row, (slot_index, count, start) in enumerate(rows):
             slot = self._slots[slot_index]
+            assert slot.adapter == self.adapters.digest(slot.sequence.adapter), "a row's adapter was dropped"
             new, at = ids[at : at + count], at + count
             if LAST_SAMPLED in new:
                 assert new.index(LAST_SAMPLED) == count - 1, "only the last id can be unknown"
@@ -258,11 +236,10 @@ class FakeRunner:
             first = count - sampled.get(row, 0)  # new tokens before the first draft
             if self.config.nan is not None and self.config.nan in new[:first]:
                 errors.setdefault(row, NonFiniteLogits("the fake logits are NaN"))
-            marked = slot.marked(new)
-            context = self._write(slot, start, marked) if self.config.verify else []
+            context = self._write(slot, start, new) if self.config.verify else []
             states = (
                 [ZERO_STATE] * count if self._states is None
-                else self._states.advance(slot_index, start, marked, saves.get(row, {}))
+                else self._states.advance(slot_index, start, new, saves.get(row, {}))
             )  # fmt: skip
             if len(entries := self._prompt_logprobs(slot.sequence, start, count)):
                 prompt_logprobs.append((row, entries))
@@ -288,7 +265,8 @@ class FakeRunner:
 
     def _sample(self, slot: _Slot, context: Sequence[int], position: int, state: State) -> int:
         if self.config.verify:
-            return next_token(context, slot.sequence.params, self.config, slot.sequence.choice_index, state)
+            choice = slot.sequence.choice_index
+            return next_token(context, slot.sequence.params, self.config, choice, state, slot.adapter)
         return (slot.salt + position * _STRIDE) % self.config.vocab_size
 
     def _confirm(self, plan: StepPlan, result: StepResult) -> StepResult:
@@ -314,15 +292,16 @@ class FakeRunner:
 
     def _pooled(self, slot: _Slot, context: Sequence[int], start: int, count: int) -> NDArray[np.float64] | None:
         """Return the pooled hidden states of a row's tokens, if requested."""
-        sequence, end = slot.sequence, start + count
+        sequence, adapter, end = slot.sequence, slot.adapter, start + count
         if not self.config.verify:
-            context = slot.marked(sequence.token_ids)
+            context = sequence.token_ids
         if sequence.pooling == "mean":
             return sum(
-                (hidden_state(context[: at + 1], self.config) for at in range(start, end)), np.zeros(HIDDEN_SIZE)
+                (hidden_state(context[: at + 1], self.config, adapter) for at in range(start, end)),
+                np.zeros(HIDDEN_SIZE),
             )
         is_end = end == len(sequence.token_ids) - sequence.num_output_tokens
-        return hidden_state(context[:end], self.config) if sequence.pooling == "last" and is_end else None
+        return hidden_state(context[:end], self.config, adapter) if sequence.pooling == "last" and is_end else None
 
     @staticmethod
     def _prompt_logprobs(sequence: NewSequence, start: int, count: int) -> tuple[TokenLogprob, ...]:
@@ -359,17 +338,18 @@ class FakeRunner:
                 logprobs[sample_index] = TokenLogprob(token, -1.0)
         return replace(result, tokens=tokens, logprobs=tuple(logprobs), row_errors=tuple(errors.items()))
 
-    def _write(self, slot: _Slot, start: int, new: Sequence[int]) -> list[int]:
+    def _write(self, slot: _Slot, start: int, new: list[int]) -> list[int]:
         """Write new ids to every group, then read the context back through each group's window."""
-        size, end = self.config.block_size, start + len(new)
+        size, end, key = self.config.block_size, start + len(new), cache_key(slot.adapter)
         for group, table in enumerate(slot.tables):
             for position, token in enumerate(new, start=start):
-                self._memory[group, table[position // size], position % size] = token
+                self._memory[group, table[position // size], position % size] = token ^ key
         context = [NEVER_WRITTEN] * end
         for group, (table, window) in enumerate(zip(slot.tables, self.config.windows, strict=True)):
             for position in range(0 if window is None else max(0, start + 1 - window), end):
-                token = int(self._memory[group, table[position // size], position % size])
-                assert token != NEVER_WRITTEN, f"position {position} of group {group} was never computed"
+                content = int(self._memory[group, table[position // size], position % size])
+                assert content != NEVER_WRITTEN, f"position {position} of group {group} was never computed"
+                token = content ^ key
                 assert context[position] in {NEVER_WRITTEN, token}, f"groups disagree at position {position}"
                 context[position] = token
         return context

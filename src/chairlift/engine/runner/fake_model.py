@@ -1,8 +1,4 @@
-"""FakeConfig, expected_tokens, expected_embedding: what a fake runner computes, as pure functions.
-
-An id that is computed with a LoRA adapter has a hash of the adapter's digest above its low 32 bits, in the KV cache and
-in the context of a token. A block of another version of the adapter therefore gives other tokens.
-"""
+"""FakeConfig, expected_tokens, expected_embedding: what a fake runner computes, as pure functions."""
 
 import zlib
 from array import array
@@ -13,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chairlift.core.sampling_params import SamplingParams
-from chairlift.engine.runner.fake_states import ZERO_STATE, State, advance_state
+from chairlift.engine.runner.fake_states import State, advance_state, zero_state
 from chairlift.engine.step_plan import Int32
 
 HIDDEN_SIZE = 8
@@ -63,16 +59,11 @@ class FakeConfig:
     verify: bool = True
 
 
-def adapter_mark(digest: str) -> int:
-    """Return the number to add to each id that is computed with an adapter; 0 for no adapter."""
-    return (zlib.crc32(digest.encode()) & 0x7FFF_FFFF) << 32
-
-
 def next_token(
     context: Sequence[int], params: SamplingParams, config: FakeConfig, choice: int = 0,
-    state: State | None = None,
+    state: State | None = None, adapter: str = "",
 ) -> int:  # fmt: skip
-    """Return the token after a context: a pure function of visible ids, seeds and choice index.
+    """Return the token after a context: a pure function of visible ids, seeds, choice index and adapter's digest.
 
     With has_state also of `state`, by default that of the context.
     """
@@ -80,9 +71,9 @@ def next_token(
     visible = _visible(context, config)
     near = visible[-narrowest:] if narrowest else visible[:0]
     seed = 0 if params.greedy else params.seed
-    salt = f"{config.seed} {seed} {0 if params.greedy else choice} {len(context)}".encode()
+    salt = f"{config.seed} {seed} {0 if params.greedy else choice} {len(context)}{adapter}".encode()
     if config.has_state:
-        salt += f" {advance_state(ZERO_STATE, context) if state is None else state}".encode()
+        salt += f" {advance_state(zero_state(adapter), context) if state is None else state}".encode()
     return zlib.crc32(near.tobytes(), zlib.crc32(visible.tobytes(), zlib.crc32(salt))) % config.vocab_size
 
 
@@ -103,38 +94,31 @@ def expected_tokens(
     prompt: Sequence[int], params: SamplingParams, config: FakeConfig, eos_token_ids: Sequence[int] = (),
     choice: int = 0, adapter: str = "",
 ) -> list[int]:  # fmt: skip
-    """Compute the whole output of a request, without a KV cache and without batching.
-
-    `adapter` is the digest of its adapter, "" for none.
-    """
+    """Compute the whole output of a request, without a KV cache and without batching."""
     assert params.max_tokens is not None
-    mark = adapter_mark(adapter)
-    tokens: list[int] = []
-    context, stops = [token + mark for token in prompt], {*eos_token_ids, *params.stop_token_ids}
-    state = ZERO_STATE
-    while len(tokens) < params.max_tokens:
+    context, stops = list(prompt), {*eos_token_ids, *params.stop_token_ids}
+    state = zero_state(adapter)
+    while len(context) - len(prompt) < params.max_tokens:
         state = advance_state(state, context[state[0] :])
-        tokens.append(next_token(context, params, config, choice, state))
-        context.append(tokens[-1] + mark)
-        if tokens[-1] in stops:
+        context.append(next_token(context, params, config, choice, state, adapter))
+        if context[-1] in stops:
             break
-    return tokens
+    return context[len(prompt) :]
 
 
-def hidden_state(context: Sequence[int], config: FakeConfig) -> NDArray[np.float64]:
+def hidden_state(context: Sequence[int], config: FakeConfig, adapter: str = "") -> NDArray[np.float64]:
     """Return the hidden state [HIDDEN_SIZE] of the last token of a context: a pure function of its ids."""
     ids = _visible(context, config).tobytes()
-    salts = (f"{config.seed} {len(context)} {place}".encode() for place in range(HIDDEN_SIZE))
+    salts = (f"{config.seed} {len(context)} {place}{adapter}".encode() for place in range(HIDDEN_SIZE))
     numbers = [zlib.crc32(ids, zlib.crc32(salt)) for salt in salts]
     return np.array(numbers) / 2.0**31 - 1.0
 
 
 def expected_embedding(prompt: Sequence[int], pooling: str, config: FakeConfig, adapter: str = "") -> list[float]:
-    """Compute the embedding of a prompt by an adapter's digest, without a KV cache and without batching."""
-    prompt = [token + adapter_mark(adapter) for token in prompt]
+    """Compute the embedding of a prompt, without a KV cache and without batching."""
     if pooling == "last":
-        return _float32_list(hidden_state(prompt, config))
-    states = [hidden_state(prompt[: place + 1], config) for place in range(len(prompt))]
+        return _float32_list(hidden_state(prompt, config, adapter))
+    states = [hidden_state(prompt[: place + 1], config, adapter) for place in range(len(prompt))]
     return _float32_list(np.mean(states, axis=0))
 
 
@@ -147,9 +131,9 @@ def unverified_token(
     prompt: Sequence[int], params: SamplingParams, position: int, config: FakeConfig, adapter: str = ""
 ) -> int:
     """Return the token at a position, counted from the prompt's start, of a fake with verify=False."""
-    return (_salt(prompt, params, adapter_mark(adapter)) + position * _STRIDE) % config.vocab_size
+    return (_salt(prompt, params, adapter) + position * _STRIDE) % config.vocab_size
 
 
-def _salt(prompt: Sequence[int], params: SamplingParams, mark: int = 0) -> int:
-    ids = array("q", [token + mark for token in prompt] if mark else prompt)
-    return zlib.crc32(ids.tobytes(), 0 if params.greedy else (params.seed or 0) % 2**32)
+def _salt(prompt: Sequence[int], params: SamplingParams, adapter: str = "") -> int:
+    seed = 0 if params.greedy else (params.seed or 0) % 2**32
+    return zlib.crc32(array("q", prompt).tobytes(), zlib.crc32(adapter.encode(), seed))

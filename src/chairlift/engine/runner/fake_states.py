@@ -5,7 +5,7 @@ so a state of other tokens, or of another sequence, is never equal to the one th
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import pack
 
 from chairlift.engine.step_plan import NewSequence, StepPlan
@@ -14,6 +14,11 @@ State = tuple[int, int]
 """(number of tokens, hash)"""
 
 ZERO_STATE: State = (0, 0)
+
+
+def zero_state(adapter_digest: str) -> State:
+    """Return the state before the first token, which depends on the adapter; ZERO_STATE without one."""
+    return 0, zlib.crc32(adapter_digest.encode())
 
 
 def advance_state(state: State, token_ids: Iterable[int]) -> State:
@@ -28,8 +33,11 @@ def advance_state(state: State, token_ids: Iterable[int]) -> State:
 class FakeStates:
     """The states of one fake runner. Asserts the contract of StepPlan."""
 
-    def __init__(self, num_checkpoints: int) -> None:
+    def __init__(self, num_checkpoints: int, zero_of: Callable[[int], State] = lambda number: ZERO_STATE) -> None:
+        """Start without states; `zero_of` returns the state before the first token by the number of the adapter."""
         self._num_checkpoints = num_checkpoints
+        self._zero_of = zero_of
+        self._zeros: dict[int, State] = {}
         self._tokens: dict[int, list[int]] = {}  # the known tokens of the sequence in each slot
         self._states: dict[int, State | None] = {}  # None: any state, which no row may continue
         self._checkpoints: dict[int, State] = {}  # without those that were never saved, or by a step that failed
@@ -39,6 +47,7 @@ class FakeStates:
         for slot in plan.released_slots:
             self._tokens.pop(slot, None)
             self._states.pop(slot, None)
+            self._zeros.pop(slot, None)
         for sequence in plan.new_sequences:
             self._add(sequence)
         loads, saved = plan.state_loads.tolist(), plan.state_saves[:, 2].tolist()
@@ -56,6 +65,7 @@ class FakeStates:
     def _add(self, sequence: NewSequence) -> None:
         self._tokens[sequence.slot] = list(sequence.token_ids)
         self._states[sequence.slot] = None
+        self._zeros[sequence.slot] = self._zero_of(sequence.adapter)
 
     def advance(self, slot: int, start: int, token_ids: Sequence[int], saves: Mapping[int, int]) -> list[State]:
         """Run the recurrence over a row's tokens and save its states; returns the state after each token.
@@ -63,8 +73,9 @@ class FakeStates:
         `saves` has the checkpoint by the number of new tokens after which the state is saved.
         """
         known, end = self._tokens[slot], start + len(token_ids)
-        state = ZERO_STATE if not start else self._states[slot]
-        expected = advance_state(ZERO_STATE, known[:start])
+        zero = self._zeros[slot]
+        state = zero if not start else self._states[slot]
+        expected = advance_state(zero, known[:start])
         assert state == expected, f"slot {slot} has the state {state} at position {start}, not {expected}"
         assert known[start:end] == list(token_ids[: len(known) - start]), f"slot {slot} gets tokens of another sequence"
         known[start:end] = token_ids

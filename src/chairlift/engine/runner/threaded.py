@@ -4,16 +4,16 @@ import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from chairlift.core.errors import ConfigError, EngineDead
+from chairlift.core.errors import EngineDead
 from chairlift.engine.runner.base import (
     AdapterInfo,
     FailsBetweenSteps,
-    LoadsAdapters,
     ReleasesBlocks,
     RenewsThreads,
     ReportsDeviceMemory,
     Runner,
     RunnerInfo,
+    adapter_loader,
 )
 from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
@@ -54,18 +54,12 @@ class ThreadedRunner:
         return self._inner.release_blocks(num_kept, moves) if isinstance(self._inner, ReleasesBlocks) else 0
 
     def load_adapter(self, number: int, folder: str) -> AdapterInfo:
-        """Load an adapter of the inner runner in the calling thread, beside the steps of the other one.
-
-        Raises ConfigError for an inner runner without adapters.
-        """
-        if not isinstance(self._inner, LoadsAdapters):
-            raise ConfigError("adapters cannot be loaded: this model's runner has none", option="enable_lora")
-        return self._inner.load_adapter(number, folder)
+        """Load an adapter into the inner runner, in the calling thread, while steps run. Raises ConfigError, too."""
+        return adapter_loader(self._inner).load_adapter(number, folder)
 
     def drop_adapter(self, number: int) -> None:
-        """Drop an adapter of the inner runner."""
-        if isinstance(self._inner, LoadsAdapters):
-            self._inner.drop_adapter(number)
+        """Free an adapter of the inner runner."""
+        adapter_loader(self._inner).drop_adapter(number)
 
     def renew_threads(self) -> None:
         """Start the thread and those of the inner runner anew."""
