@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from chairlift import LLM, LoRARequest, SamplingParams
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.architectures.registry import ARCHITECTURES
 from chairlift.model.layers.adapted_decoder import AdaptedDecoder
@@ -18,7 +19,7 @@ from chairlift.model.weights.checkpoint import Checkpoint
 from support_adapters import ADAPTER_KINDS, adapted_model, add_adapter
 from support_architectures import StoredTensor
 from support_batches import teacher_forced_logits
-from support_models import HYBRIDS, VARIANTS, VOCAB_SIZE, save_tiny
+from support_models import HYBRIDS, VARIANTS, VOCAB_SIZE, save_tiny, tiny_hf_model
 from support_shares import each_value
 
 CPU = torch.device("cpu")
@@ -97,3 +98,22 @@ def test_the_weights_with_an_adapter_are_those_that_peft_merges(
         total = base(name) + part.scale * part.b @ part.a
         expected = checkpoint.read(f"{name}.weight")
         torch.testing.assert_close(total if part.gain is None else part.gain[:, None] * total, expected)
+
+
+def test_llm_generates_what_peft_does_with_each_prompt_s_own_adapter(folders: dict[str, Path], tmp_path: Path) -> None:
+    model, config = load(folders["qwen3"])
+    theirs, requests = [tiny_hf_model("qwen3", 5)], list[LoRARequest | None]([None])
+    for number, fields in ((1, "all"), (2, "saved"), (3, "dora")):
+        adapted = adapted_model("qwen3", 5, ADAPTER_KINDS[fields], number, modules_of(model, config))
+        adapted.save_pretrained(tmp_path / fields)
+        theirs.append(adapted)
+        requests.append(LoRARequest(fields, number, str(tmp_path / fields)))
+    rng, count = random.Random(4), 12
+    prompts = [[rng.randrange(8, VOCAB_SIZE) for _ in range(rng.randrange(1, 40))] for _ in range(12)]
+    params = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
+    with LLM(str(folders["qwen3"]), dtype="float64", num_blocks=400, enable_lora=True) as llm:
+        results = llm.generate(prompts, params, lora_request=requests * 3, use_tqdm=False)
+    for place, (prompt, result) in enumerate(zip(prompts, results, strict=True)):
+        tokens = list(result.outputs[0].token_ids)
+        predicted = oracle(theirs[place % 4], [*prompt, *tokens])[len(prompt) - 1 : -1].argmax(-1).tolist()
+        assert len(tokens) == count and tokens == predicted

@@ -48,6 +48,7 @@ class Options(TypedDict, total=False):
         packed_weights_dir: a folder for weights packed for the native kernels, so that the next start is fast.
         tensor_parallel_size: processes that share every layer of the model, each on its own device.
         use_cuda_graph: whether decode steps on a CUDA device are CUDA graphs: "on", "off", "auto" where they can be.
+        enable_lora: let requests have LoRA adapters; by torch's kernels, for Chairlift's own architectures.
         deterministic: give a request the same tokens whatever else is in its batch, on NVIDIA GPUs too.
         seed: seeds the source of seeds for requests without one; None uses the system's randomness.
         chat_template: path of a Jinja file that replaces the model's chat template.
@@ -98,6 +99,7 @@ class Options(TypedDict, total=False):
     packed_weights_dir: str | None
     tensor_parallel_size: int
     use_cuda_graph: str
+    enable_lora: bool
     deterministic: bool
     seed: int | None
     chat_template: str | None

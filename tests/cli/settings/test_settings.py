@@ -29,7 +29,8 @@ ALL = {setting.name: setting for setting in SAMPLING + ENGINE}
 
 def test_every_sampling_parameter_and_every_engine_option_has_a_setting() -> None:
     assert sorted(setting.name for setting in SAMPLING) == sorted(SAMPLING_FIELDS)
-    assert {setting.name for setting in ENGINE} == set(Options.__annotations__) - {"seed"}  # --seed is the request's
+    # --seed is the request's, and no command takes adapters.
+    assert {setting.name for setting in ENGINE} == set(Options.__annotations__) - {"seed", "enable_lora"}
 
 
 def test_the_displayed_defaults_are_the_real_ones() -> None:

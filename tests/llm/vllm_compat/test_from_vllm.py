@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import chairlift
-from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutputsParams
-from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, NonFiniteLogits, UnknownOption
+from chairlift import LLM, AsyncLLM, LoRARequest, SamplingParams, StructuredOutputsParams
+from chairlift.core.errors import ConfigError, ContextLengthExceeded, InvalidRequest, NonFiniteLogits, UnknownOption
 from chairlift.core.foreign_options import OptionEffect
 from chairlift.core.sampling_params import MAX_CHOICES, MAX_LOGPROBS
 from chairlift.llm.build import prepare
@@ -154,8 +154,9 @@ def check_multi_modal(llm: LLM) -> None:
 
 
 def check_lora(llm: LLM) -> None:
-    with pytest.raises(TypeError, match="lora_request"):
-        llm.generate("x", SHORT, lora_request=None)  # type: ignore[call-arg]
+    assert llm.generate("x", SHORT, lora_request=None)[0].error is None
+    with pytest.raises(ConfigError, match="enable_lora"):
+        llm.generate("x", SHORT, lora_request=LoRARequest("a", 1, "folder"))
 
 
 def check_priority(llm: LLM) -> None:

@@ -52,6 +52,8 @@ VLLM_OPTIONS: Mapping[str, ForeignOption] = {
     "use_v2_block_manager": no_effect("there is one block manager"),
     "calculate_kv_scales": no_effect("a KV cache of 8-bit floats has scales of 1"),
     "guided_decoding_backend": no_effect(reasons.ONE_IMPLEMENTATION),
+    "max_loras": no_effect("the rows of a step may have any number of adapters"),
+    "max_lora_rank": no_effect("adapters may have any rank up to 4,096"),
     "served_model_name": no_effect("a name matters to a server alone"),
     # -- refused beside the values that change nothing
     "enable_chunked_prefill": refused("prefill is always chunked; batching_policy='prefill_first' is nearest", True),
@@ -86,9 +88,6 @@ VLLM_OPTIONS: Mapping[str, ForeignOption] = {
     "max_long_partial_prefills": refused(_PARTIAL_PREFILLS, 1),
     "disable_sliding_window": refused("a sliding window is part of the model; set max_model_len", False),
     "enable_sleep_mode": refused("close() the LLM and make it again", False),
-    "enable_lora": refused(reasons.NO_ADAPTERS, False),
-    "max_loras": refused(reasons.NO_ADAPTERS, 1),
-    "max_lora_rank": refused(reasons.NO_ADAPTERS, 16),
     "speculative_model": refused(_SPECULATION),
     "num_speculative_tokens": refused(_SPECULATION),
     "limit_mm_per_prompt": refused(reasons.TEXT_ONLY, {}),
