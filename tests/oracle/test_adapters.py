@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from chairlift import LLM, LoRARequest, SamplingParams
+from chairlift.core.errors import ConfigError
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.architectures.registry import ARCHITECTURES
 from chairlift.model.layers.adapted_decoder import AdaptedDecoder
@@ -113,6 +114,11 @@ def test_llm_generates_what_peft_does_with_each_prompt_s_own_adapter(folders: di
     params = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
     with LLM(str(folders["qwen3"]), dtype="float64", num_blocks=400, enable_lora=True) as llm:
         results = llm.generate(prompts, params, lora_request=requests * 3, use_tqdm=False)
+    with (
+        LLM(str(folders["qwen3"]), dtype="float64", num_blocks=20) as llm,
+        pytest.raises(ConfigError, match="make one with enable_lora=True"),
+    ):
+        llm.generate(prompts[:1], params, lora_request=requests[1], use_tqdm=False)
     for place, (prompt, result) in enumerate(zip(prompts, results, strict=True)):
         tokens = list(result.outputs[0].token_ids)
         predicted = oracle(theirs[place % 4], [*prompt, *tokens])[len(prompt) - 1 : -1].argmax(-1).tolist()

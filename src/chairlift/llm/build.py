@@ -74,6 +74,7 @@ class PreparedService:
         seeds: source of seeds for requests without one.
         launched: the prespawned engine process, None for an inline engine.
         draft_spec: how to build the runner of the draft model, None without one.
+        has_adapters: whether requests may have LoRA adapters.
     """
 
     model: str
@@ -89,6 +90,7 @@ class PreparedService:
     seeds: random.Random
     launched: PrespawnedProcess | None = None
     draft_spec: RunnerSpec | None = None
+    has_adapters: bool = False
 
     def start(self) -> TextService:
         """Load the weights and start the engine. Raises ConfigError, ModelError."""
@@ -104,7 +106,7 @@ class PreparedService:
         return TextService(
             client=client, tokenizer=self.tokenizer, chat_template=self.chat_template, defaults=self.defaults,
             model=self.model, max_queue_size=self.scheduler.max_queue_size, seeds=self.seeds,
-            adapters=AdapterStore(client, self.model),
+            adapters=AdapterStore(client, self.model) if self.has_adapters else None,
         )  # fmt: skip
 
     def vocabulary(self) -> GrammarTokenizer | None:
@@ -165,7 +167,7 @@ def prepare(
             watch=LivenessConfig(**_options_for(values, LivenessConfig)), profile=values.get("profile") or "",
             tokenizer=tokenizer, chat_template=chat, defaults=_defaults(folder, tokenizer, runner.model_impl),
             seeds=random.SystemRandom() if seed is None else random.Random(seed), launched=launched,
-            draft_spec=None if draft is None else RunnerSpec(RUNNER, draft.encode()),
+            draft_spec=None if draft is None else RunnerSpec(RUNNER, draft.encode()), has_adapters=runner.enable_lora,
         )  # fmt: skip
     except BaseException:
         if launched is not None:

@@ -222,7 +222,7 @@ class LLM:
 
     def _lease(self, request: LoRARequest) -> AdapterLease:
         if (store := self._service.adapters) is None:
-            raise ConfigError("this engine has no LoRA adapters", option="enable_lora")
+            raise ConfigError("this engine has no LoRA adapters; make one with enable_lora=True", option="enable_lora")
         return store.lease_folder(request.lora_name, request.lora_path, in_place=request.load_inplace).result()
 
     def _run(self, processors: list[OutputProcessor], use_tqdm: bool) -> list[RequestOutput]:

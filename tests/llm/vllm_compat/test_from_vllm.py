@@ -13,7 +13,7 @@ import pytest
 
 import chairlift
 from chairlift import LLM, AsyncLLM, LoRARequest, SamplingParams, StructuredOutputsParams
-from chairlift.core.errors import ConfigError, ContextLengthExceeded, InvalidRequest, NonFiniteLogits, UnknownOption
+from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, NonFiniteLogits, UnknownOption
 from chairlift.core.foreign_options import OptionEffect
 from chairlift.core.sampling_params import MAX_CHOICES, MAX_LOGPROBS
 from chairlift.llm.build import prepare
@@ -155,8 +155,8 @@ def check_multi_modal(llm: LLM) -> None:
 
 def check_lora(llm: LLM) -> None:
     assert llm.generate("x", SHORT, lora_request=None)[0].error is None
-    with pytest.raises(ConfigError, match="enable_lora"):
-        llm.generate("x", SHORT, lora_request=LoRARequest("a", 1, "folder"))
+    with pytest.raises(InvalidRequest, match="folder has no files of an adapter"):
+        llm.generate("x", SHORT, lora_request=[LoRARequest("a", 1, "folder")])
 
 
 def check_priority(llm: LLM) -> None:
