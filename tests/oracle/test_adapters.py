@@ -10,7 +10,6 @@ import torch
 from chairlift import LLM, LoRARequest, SamplingParams
 from chairlift.core.errors import ConfigError
 from chairlift.model.backends.torch_backend import TorchBackend
-from chairlift.model.config.architectures.registry import ARCHITECTURES
 from chairlift.model.layers.adapted_decoder import AdaptedDecoder
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.loading.model_building import load_model
@@ -20,6 +19,7 @@ from chairlift.model.weights.checkpoint import Checkpoint
 from support_adapters import ADAPTER_KINDS, adapted_model, add_adapter
 from support_architectures import StoredTensor
 from support_batches import teacher_forced_logits
+from support_logits import furthest, hf_logits
 from support_models import HYBRIDS, VARIANTS, VOCAB_SIZE, save_tiny, tiny_hf_model
 from support_shares import each_value
 
@@ -41,19 +41,8 @@ def load(folder: Path, *, adapts: bool = True) -> tuple[Any, Any]:
 
 def modules_of(model: AdaptedDecoder, config: Any) -> set[str]:
     """Return transformers' names of the modules that adapters may change."""
-    source = ARCHITECTURES[config.architecture].source
-    found = {name: source(config, f"{name}.weight") for name in model.adaptable}
-    return {name if each is None else each.name.removesuffix(".weight") for name, each in found.items()}
-
-
-def oracle(model: Any, tokens: list[int]) -> torch.Tensor:
-    with torch.inference_mode():
-        logits: torch.Tensor = model(input_ids=torch.tensor([tokens])).logits[0]
-    return logits
-
-
-def furthest(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return float(((found - expected).abs().amax(-1) / expected.abs().amax(-1)).max())
+    base = base_weights(None, config, model.adaptable, torch.float64)
+    return set(AdapterTargets(config, model.adaptable, base).modules.values())
 
 
 @pytest.mark.share(2)
@@ -76,7 +65,7 @@ def test_float64_logits_equal_those_of_peft(folders: dict[str, Path], kind: str,
         if number == 0:
             assert furthest(logits, base) < 1e-9
             continue
-        assert furthest(logits, oracle(theirs[number - 1], tokens)) < (2e-4 if kind in HYBRIDS else 1e-5)
+        assert furthest(logits, hf_logits(theirs[number - 1], tokens)) < (2e-4 if kind in HYBRIDS else 1e-5)
         assert furthest(logits, base) > 1e-3
 
 
@@ -121,5 +110,5 @@ def test_llm_generates_what_peft_does_with_each_prompt_s_own_adapter(folders: di
         llm.generate(prompts[:1], params, lora_request=requests[1], use_tqdm=False)
     for place, (prompt, result) in enumerate(zip(prompts, results, strict=True)):
         tokens = list(result.outputs[0].token_ids)
-        predicted = oracle(theirs[place % 4], [*prompt, *tokens])[len(prompt) - 1 : -1].argmax(-1).tolist()
+        predicted = hf_logits(theirs[place % 4], [*prompt, *tokens])[len(prompt) - 1 : -1].argmax(-1).tolist()
         assert len(tokens) == count and tokens == predicted

@@ -13,6 +13,7 @@ import torch
 
 from chairlift.model.loading.model_building import load_model
 from support_batches import teacher_forced_logits
+from support_logits import furthest, hf_logits
 from support_models import HYBRIDS, VARIANTS, VOCAB_SIZE, save_tiny, tiny_hf_model
 from support_shares import each_value
 
@@ -30,22 +31,11 @@ def sequences(seed: int, lengths: tuple[int, ...]) -> list[list[int]]:
     return [[rng.randrange(VOCAB_SIZE) for _ in range(length)] for length in lengths]
 
 
-def oracle(model: Any, tokens: list[int]) -> torch.Tensor:
-    with torch.inference_mode():
-        logits: torch.Tensor = model(torch.tensor([tokens])).logits[0]
-    return logits
-
-
 def ours(folder: Path, dtype: str, batch: list[list[int]], block_size: int, chunk: int, seed: int = 0) -> list[Any]:
     model, config = load_model(folder, dtype=dtype, device=CPU, max_model_len=None)
     assert config.dtype == dtype
     kind = getattr(torch, dtype)
     return teacher_forced_logits(model, batch, kind, block_size=block_size, max_chunk=chunk, seed=seed)
-
-
-def furthest(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """Return the largest difference, relative to the largest logit of its position."""
-    return float(((found - expected).abs().amax(-1) / expected.abs().amax(-1)).max())
 
 
 @pytest.mark.share(2)
@@ -61,7 +51,7 @@ def test_float64_logits_equal_transformers_at_every_position(
     assert window is None or max(lengths) > 2 * window
     for found, tokens in zip(ours(folders[kind], "float64", batch, block_size, chunk), batch, strict=True):
         # transformers computes recurrences and the norms around them in float32 in a float64 model, too.
-        assert furthest(found, oracle(model, tokens)) < (1e-4 if kind in HYBRIDS else 1e-6)
+        assert furthest(found, hf_logits(model, tokens)) < (1e-4 if kind in HYBRIDS else 1e-6)
 
 
 @pytest.mark.share(2)
@@ -70,7 +60,7 @@ def test_float32_logits_equal_transformers_at_every_position(folders: dict[str, 
     batch = sequences(2, (300, 67, 20))
     model = tiny_hf_model(kind, 5, torch.float32)
     for found, tokens in zip(ours(folders[kind], "float32", batch, 16, 64), batch, strict=True):
-        assert furthest(found, oracle(model, tokens)) < (2e-4 if kind in HYBRIDS else 1e-5)
+        assert furthest(found, hf_logits(model, tokens)) < (2e-4 if kind in HYBRIDS else 1e-5)
 
 
 @pytest.mark.share(2)
@@ -81,9 +71,9 @@ def test_bfloat16_is_no_further_from_float32_than_transformers(folders: dict[str
     found = ours(folders[kind], "bfloat16", batch, 16, 64)
     errors, oracle_errors = [], []
     for mine, tokens in zip(found, batch, strict=True):
-        expected = oracle(exact, tokens)
+        expected = hf_logits(exact, tokens)
         errors.append((mine.float() - expected).pow(2).mean())
-        oracle_errors.append((oracle(rounded, tokens).float() - expected).pow(2).mean())
+        oracle_errors.append((hf_logits(rounded, tokens).float() - expected).pow(2).mean())
     error, oracle_error = (torch.stack(each).mean().sqrt() for each in (errors, oracle_errors))
     assert oracle_error > 0
     assert error <= 1.25 * oracle_error
@@ -102,4 +92,4 @@ def test_positions_past_the_pretraining_length_are_scaled_as_transformers_does(f
     batch = sequences(4, (700,))
     for kind in ("llama-llama3", "llama-yarn", "llama-linear"):
         found = ours(folders[kind], "float64", batch, 64, 10_000)[0]
-        assert furthest(found, oracle(tiny_hf_model(kind, 5), batch[0])) < 1e-6
+        assert furthest(found, hf_logits(tiny_hf_model(kind, 5), batch[0])) < 1e-6

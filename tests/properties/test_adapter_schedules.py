@@ -4,9 +4,7 @@ The fake runner's tokens, keys, values and states depend on the digest of the ad
 under their names and dropped while requests run, are preempted, fail, have drafts and share prefixes.
 """
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -27,12 +25,7 @@ SCHEDULES = 250 if FULL else 25
 FAKE = FakeConfig(vocab_size=200, num_blocks=64, block_size=4)
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Silence the warning of each failed step; steps fail on purpose here."""
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("without_warnings")
 
 
 @pytest.mark.share(1)

@@ -5,9 +5,7 @@ engines have preemptions, aborts, several choices, prefix hits, steps that fail,
 that keep a state, and drafters that are always right, sometimes wrong and always wrong.
 """
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,12 +17,7 @@ SCHEDULES = 300 if FULL else 20
 """Random engines of a shard."""
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Silence the warning of each failed step; steps fail on purpose here."""
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("without_warnings")
 
 
 @pytest.mark.share(1)

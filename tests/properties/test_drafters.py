@@ -1,10 +1,8 @@
 """The drafters of each method: random sequences, random engines, and outputs that they guess right."""
 
 import gc
-import logging
 import random
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -32,12 +30,7 @@ SCHEDULES = 40 if FULL else 3
 MAX_SCHEDULES = 600
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Silence the warning of each failed step; steps fail on purpose here."""
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("without_warnings")
 
 
 @for_each("method", DRAFTING)

@@ -1,11 +1,9 @@
 """A million steps of random engines (a share of them in `make test`), checked on the way; one seed gives one run."""
 
 import hashlib
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,12 +19,7 @@ MIN_STEPS = 250_000 if FULL else 5_000
 STEPS_PER_ENGINE = 250
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Silence the warning of each failed step; steps fail on purpose here."""
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("without_warnings")
 
 
 @pytest.mark.share(1)

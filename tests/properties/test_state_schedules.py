@@ -5,9 +5,7 @@ have preemptions, aborts, several choices, prefix hits, steps that fail, two ste
 checkpoints from none to many.
 """
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,12 +17,7 @@ SCHEDULES = 300 if FULL else 25
 """Random engines of a shard."""
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Silence the warning of each failed step; steps fail on purpose here."""
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("without_warnings")
 
 
 @pytest.mark.share(1)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from chairlift.core.errors import EngineDead
+
 
 @dataclass(frozen=True, slots=True)
 class AdapterVersion:
@@ -18,3 +20,8 @@ class AdapterVersion:
 
 NO_ADAPTER = AdapterVersion()
 """The model without an adapter."""
+
+
+def missing_adapter() -> EngineDead:
+    """Return the error of a request whose adapter an engine does not have; the client may load it again."""
+    return EngineDead("the engine does not have the adapter of this request; it may have restarted")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
+from chairlift.core.adapter_version import missing_adapter
 from chairlift.core.cpu_affinity_and_priority import lower_priority
 from chairlift.core.engine_output import EngineOutput
 from chairlift.core.errors import ChairliftError, DuplicateRequestId, EngineDead, InvalidRequest, StructuredOutputFailed
@@ -135,7 +136,7 @@ class InlineClient:
             if self._dead is not None:
                 raise self._dead
             if request.adapter.number and request.adapter.number not in self._adapters:
-                raise EngineDead("the engine does not have the adapter of this request; it may have restarted")
+                raise missing_adapter()
             if request.request_id in self._open:
                 raise DuplicateRequestId(request.request_id)
             self._open[request.request_id] = (sink, request)

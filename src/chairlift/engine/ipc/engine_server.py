@@ -13,6 +13,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
+from chairlift.core.adapter_version import missing_adapter
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.engine_output import EngineOutput
 from chairlift.core.errors import ChairliftError, ConfigError, DuplicateRequestId, EngineDead, InvalidRequest
@@ -235,8 +236,7 @@ class EngineServer:
             return self._reject(session, request, DuplicateRequestId(request.request_id))
         if (adapter := request.adapter).number:
             if adapter.number not in session.adapters:
-                error = EngineDead("the engine does not have the adapter of this request; it may have restarted")
-                return self._reject(session, request, error)
+                return self._reject(session, request, missing_adapter())
             adapter = replace(adapter, number=session.adapters[adapter.number])
         self._num_requests += 1
         engine_id = str(self._num_requests)

@@ -52,15 +52,28 @@ def unsupported_model(problem: str, remedy: str) -> UnsupportedModel:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file of a model folder. Raises ModelError with the file's name."""
+    return parse_json(read_file(path), path)
+
+
+def read_file(path: Path) -> bytes:
+    """Read a file of a model folder. Raises ModelError with the file's name."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise ModelError(f"there is no file {path.name} in {path.parent}", file=str(path)) from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ModelError(f"cannot read {path}: {error}", file=str(path)) from error
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} must contain a JSON object, got {type(content).__name__}", file=str(path))
-    return content
+
+
+def parse_json(content: bytes, path: Path) -> dict[str, Any]:
+    """Return the JSON object that a file has. Raises ModelError with the file's name."""
+    try:
+        fields = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"cannot read {path}: {error}", file=str(path)) from error
+    if not isinstance(fields, dict):
+        raise ModelError(f"{path} must contain a JSON object, got {type(fields).__name__}", file=str(path))
+    return fields
 
 
 def weight_files(folder: Path) -> dict[Path, tuple[str, ...]]:

@@ -1,6 +1,7 @@
 """check_options: checks the bounds of the torch runner's settings. Imports no torch."""
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.config.attention_backend_names import AUTO, check_backend_name
@@ -58,12 +59,11 @@ def check_tensor_parallel(config: RunnerConfig) -> None:
             option="deterministic",
         )
     refused = {"quantization": NATIVE_QUANTIZATIONS, "kernels": ("native",), "model_impl": ("transformers",)}
-    for name, values in refused.items():
-        if (value := getattr(config, name)) in values:
-            raise ConfigError(
-                f"tensor_parallel_size is {config.tensor_parallel_size}, but {name} {value!r} runs on one rank only; "
-                f"set tensor_parallel_size to 1, or leave {name} out", option="tensor_parallel_size",
-            )  # fmt: skip
+    for name, value in _selected(config, refused):
+        raise ConfigError(
+            f"tensor_parallel_size is {config.tensor_parallel_size}, but {name} {value!r} runs on one rank only; "
+            f"set tensor_parallel_size to 1, or leave {name} out", option="tensor_parallel_size",
+        )  # fmt: skip
 
 
 def check_lora(config: RunnerConfig) -> None:
@@ -73,12 +73,11 @@ def check_lora(config: RunnerConfig) -> None:
     refused = {
         "kernels": ("native",), "quantization": NATIVE_QUANTIZATIONS, "model_impl": ("transformers",),
     }  # fmt: skip
-    for name, values in refused.items():
-        if (value := getattr(config, name)) in values:
-            raise ConfigError(
-                f"enable_lora needs torch's kernels and Chairlift's own architectures, but {name} is {value!r}; leave "
-                f"{name} out", option="enable_lora",
-            )  # fmt: skip
+    for name, value in _selected(config, refused):
+        raise ConfigError(
+            f"enable_lora needs torch's kernels and Chairlift's own architectures, but {name} is {value!r}; leave "
+            f"{name} out", option="enable_lora",
+        )  # fmt: skip
     if config.tensor_parallel_size > 1:
         raise ConfigError(
             f"enable_lora needs one rank, but tensor_parallel_size is {config.tensor_parallel_size}",
@@ -91,13 +90,19 @@ def check_kv_cache(config: RunnerConfig) -> None:
     check_kv_cache_dtype(config.kv_cache_dtype)
     if config.kv_cache_dtype == AUTO_DTYPE:
         return
-    for name, values in (("kernels", ("native",)), ("quantization", NATIVE_QUANTIZATIONS)):
-        if (value := getattr(config, name)) in values:
-            raise ConfigError(
-                f"kv_cache_dtype {config.kv_cache_dtype!r} is not for the native kernels, which {name} {value!r} "
-                f"selects and whose cache is bfloat16 or float32; set kv_cache_dtype to auto, or leave {name} out",
-                option="kv_cache_dtype",
-            )  # fmt: skip
+    for name, value in _selected(config, {"kernels": ("native",), "quantization": NATIVE_QUANTIZATIONS}):
+        raise ConfigError(
+            f"kv_cache_dtype {config.kv_cache_dtype!r} is not for the native kernels, which {name} {value!r} "
+            f"selects and whose cache is bfloat16 or float32; set kv_cache_dtype to auto, or leave {name} out",
+            option="kv_cache_dtype",
+        )  # fmt: skip
+
+
+def _selected(config: RunnerConfig, values: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """Yield each option, in order, that has one of its values here, and the value."""
+    for name, some in values.items():
+        if (value := getattr(config, name)) in some:
+            yield name, value
 
 
 def check_max_memory(value: float | int | None) -> None:

@@ -22,6 +22,7 @@ from torch import Tensor
 from chairlift.core.errors import ModelError
 from chairlift.model.config.architectures.registry import ARCHITECTURES
 from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.model_folder import read_file
 from chairlift.model.lora.adapter_weights import EMBEDDING, LM_HEAD, AdapterWeights, LowRank
 from chairlift.model.lora.peft_config import CONFIG_FILE, PeftConfig, read_peft_config
 from chairlift.model.weights.arrangement import arranged
@@ -63,6 +64,15 @@ class AdapterTargets:
     config: DecoderConfig
     projections: Mapping[str, tuple[int, int]]
     base_weight: BaseWeight
+
+    @property
+    def modules(self) -> dict[str, str]:
+        """The module of the architecture's files in which each projection is."""
+        source_of = ARCHITECTURES[self.config.architecture].source
+        sources = {name: source_of(self.config, f"{name}.weight") for name in self.projections}
+        return {
+            name: name if source is None else source.name.removesuffix(".weight") for name, source in sources.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +123,7 @@ def read_adapter(folder: Path, targets: AdapterTargets) -> ReadAdapter:
         raise ModelError(f"{folder} is a model and no adapter: it has no {CONFIG_FILE}", file=str(folder))
     path, config_path = folder / WEIGHTS_FILE, folder / CONFIG_FILE
     # Read once: the digest is that of what is loaded, also while a trainer writes the files.
-    content = _read_bytes(config_path)
+    content = read_file(config_path)
     config = read_peft_config(content, config_path)
     if not path.is_file() and (folder / PICKLE_FILE).is_file():
         raise ModelError(
@@ -122,20 +132,11 @@ def read_adapter(folder: Path, targets: AdapterTargets) -> ReadAdapter:
         )  # fmt: skip
     if config.is_transposed:
         raise ModelError(f"{CONFIG_FILE}: fan_in_fan_out is for models with transposed weights, and this one has none")
-    numbers = _read_bytes(path)
+    numbers = read_file(path)
     by_kind = _read_tensors(numbers, path, targets.config.architecture)
     digest = sha256(len(content).to_bytes(8, "little") + content)
     digest.update(numbers)
     return ReadAdapter(_Reader(config, targets, path, by_kind).weights(), digest.hexdigest())
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise ModelError(f"there is no file {path.name} in {path.parent}", file=str(path)) from error
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error}", file=str(path)) from error
 
 
 def _read_tensors(content: bytes, path: Path, architecture: str) -> dict[str, dict[str, _FileTensor]]:
@@ -187,7 +188,7 @@ class _Reader:
         self, config: PeftConfig, targets: AdapterTargets, path: Path, by_kind: Mapping[str, dict[str, _FileTensor]]
     ) -> None:
         self._config, self._targets, self._path, self._by_kind = config, targets, path, by_kind
-        self._modules = self._modules_of_projections()
+        self._modules = targets.modules
 
     def weights(self) -> AdapterWeights:
         """Return the weights. Raises ModelError."""
@@ -204,16 +205,6 @@ class _Reader:
                 raise self._misfit(self._by_kind[B][module].name, b, expected)
             projections[name] = self._with_gain(name, LowRank(a, b.contiguous(), scale), gains.get(name))
         return AdapterWeights(projections, self._embedding(), self._replaced())
-
-    def _modules_of_projections(self) -> dict[str, str]:
-        """Return the module of the files in which each projection is."""
-        config = self._targets.config
-        source_of = ARCHITECTURES[config.architecture].source
-        found = {}
-        for name in self._targets.projections:
-            source = source_of(config, f"{name}.weight")
-            found[name] = name if source is None else source.name.removesuffix(".weight")
-        return found
 
     def _rows(self, kind: str) -> dict[str, Tensor]:
         """Return the rows of each projection, in the model's order, of the tensors of a kind."""

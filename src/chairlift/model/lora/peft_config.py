@@ -4,7 +4,6 @@ Fields that change what an adapter computes, and that Chairlift does not compute
 (tuners/lora/config.py, tuners/tuners_utils.py, utils/other.py get_pattern_key).
 """
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import ModelError
+from chairlift.model.config.model_folder import parse_json
 
 CONFIG_FILE = "adapter_config.json"
 
@@ -119,7 +119,7 @@ def read_peft_config(content: bytes, path: Path) -> PeftConfig:
 
     Raises ModelError, which names the field, for what Chairlift does not compute.
     """
-    fields = _read_object(content, path)
+    fields = parse_json(content, path)
     kind = fields.get("peft_type")
     if kind != "LORA":
         raise _invalid("peft_type", f"is {kind!r}; only LORA is supported")
@@ -147,16 +147,6 @@ def read_peft_config(content: bytes, path: Path) -> PeftConfig:
         is_dora=_flag(fields, "use_dora"), is_transposed=_flag(fields, "fan_in_fan_out"),
         saved_modules=_list(fields, "modules_to_save"),
     )  # fmt: skip
-
-
-def _read_object(content: bytes, path: Path) -> dict[str, Any]:
-    try:
-        fields = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"cannot read {path}: {error}", file=str(path)) from error
-    if not isinstance(fields, dict):
-        raise ModelError(f"{path} must contain a JSON object, got {type(fields).__name__}", file=str(path))
-    return fields
 
 
 def _is_neutral(value: Any) -> bool:
