@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from chairlift.core.errors import ConfigError, ModelError
 from chairlift.engine.runner.base import LoadsAdapters
@@ -46,6 +47,19 @@ def test_a_loaded_adapter_is_described_and_its_number_is_free_again_when_it_is_d
     runner.drop_adapter(1)
     runner.drop_adapter(1)
     assert runner.load_adapter(1, str(adapter)) == info
+
+
+def test_the_memory_of_an_adapter_is_that_of_the_numbers_that_are_kept(
+    runner: TorchRunner, adapter: Path, tmp_path: Path
+) -> None:
+    """Files of half the bytes become the same float32 numbers in memory."""
+    half = tmp_path / "half"
+    shutil.copytree(adapter, half)
+    tensors = load_file(half / "adapter_model.safetensors")
+    save_file({name: tensor.bfloat16() for name, tensor in tensors.items()}, half / "adapter_model.safetensors")
+    info = runner.load_adapter(1, str(half))
+    assert info.num_bytes == sum(4 * tensor.numel() for tensor in tensors.values())
+    assert runner.load_adapter(2, str(adapter)).num_bytes == info.num_bytes
 
 
 def test_a_failed_load_leaves_nothing(runner: TorchRunner, adapter: Path, tmp_path: Path) -> None:

@@ -27,12 +27,14 @@ class AdaptedDecoder(TorchDecoder):
         super().__init__(adapt_linears(parts, self._rows), ops)
         self.adaptable = {**adaptable_projections(parts), LM_HEAD: (parts.head.shape[0], parts.head.shape[1])}
 
-    def add_adapter(self, number: int, weights: AdapterWeights) -> None:
+    def add_adapter(self, number: int, weights: AdapterWeights) -> int:
         """See TakesAdapters."""
         wide, device = torch.promote_types(self.dtype, torch.float32), self._table.device
         products = replace(weights, replaced={}).map_tensors(lambda tensor: tensor.to(device, wide))
         replaced = {name: tensor.to(device, self.dtype) for name, tensor in weights.replaced.items()}
-        self._rows.add(number, replace(products, replaced=replaced))
+        kept = replace(products, replaced=replaced)
+        self._rows.add(number, kept)
+        return kept.num_bytes
 
     def remove_adapter(self, number: int) -> None:
         """See TakesAdapters."""

@@ -77,10 +77,11 @@ class TakesAdapters(Protocol):
 
     adaptable: Mapping[str, tuple[int, int]]
 
-    def add_adapter(self, number: int, weights: AdapterWeights) -> None:
+    def add_adapter(self, number: int, weights: AdapterWeights) -> int:
         """Add the adapter of a number, at least 1, that no other one has; steps may run meanwhile.
 
-        The weights must be for all the model's parameters that they name. Raises MemoryError.
+        The weights must be for all the model's parameters that they name. Returns the bytes that the model keeps of
+        them, in its own dtypes. Raises MemoryError.
         """
         ...
 

@@ -225,11 +225,11 @@ class TorchRunner:
         targets = AdapterTargets(shape, model.adaptable, base_weights(base, shape, model.adaptable, dtype))
         read = read_adapter(path, targets)
         try:
-            model.add_adapter(number, read.weights)
+            num_bytes = model.add_adapter(number, read.weights)
         except (MemoryError, RuntimeError) as error:
             raise ModelError(f"there is no memory for the adapter {folder}: {error}") from error
         ranks = [part.rank for part in read.weights.projections.values()]
-        return AdapterInfo(read.digest, read.weights.num_bytes, max(ranks, default=0))
+        return AdapterInfo(read.digest, num_bytes, max(ranks, default=0))
 
     def drop_adapter(self, number: int) -> None:
         """Free an adapter; see LoadsAdapters."""
