@@ -98,14 +98,9 @@ def test_in_modules_of_transformers(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.share(1)
-@pytest.mark.parametrize(
-    "options", [{"dtype": "float64", "kernels": "torch"}, {"dtype": "bfloat16", "kernels": "native"}]
-)
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
-def test_on_two_ranks(kind: str, options: dict[str, str], tmp_path: Path) -> None:
+def test_on_two_ranks(kind: str, tmp_path: Path) -> None:
     """The ranks of all runs, with drafts and without, are the same two; each samples and confirms by itself."""
-    if options["kernels"] == "native":
-        need_native()
     kept = list[KeptRanks]()
 
     def start(config: RunnerConfig) -> KeptRanks:
@@ -115,7 +110,7 @@ def test_on_two_ranks(kind: str, options: dict[str, str], tmp_path: Path) -> Non
 
     try:
         with forked_children(TORCH_MODULES):
-            check_seeds(save_tiny(kind, tmp_path), 300, RANK_SEEDS, start=start, **options)
+            check_seeds(save_tiny(kind, tmp_path), 300, RANK_SEEDS, start=start, dtype="float64", kernels="torch")
     finally:
         for each in kept:
             each.close()
